@@ -3,6 +3,8 @@
 Pillow knows many formats; only formats that training images have are read, as some of the others run
 programs of the system. An image's size is in its header; before it is decoded Pillow compares it with its
 own limit (`PIL.Image.MAX_IMAGE_PIXELS`: a warning from there on, an error from twice as many, 179 million).
+The file's size is no limit: an image of one colour can be thousands of times as large as its file. A pixel of
+a colour image takes about 10 bytes while it is decoded: 4 of Pillow's, and 3 in each of two arrays.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import FormatError, nearest, RangeError
+from ..core.errors import FormatError, nearest, OutOfMemoryError, RangeError
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM", "GIF")
 _UNCHANGED, _GRAY, _COLOR = -1, 0, 1
@@ -37,13 +39,16 @@ def decode(
     flag 1: (H, W, 3), red green blue, or blue green red with `bgr`.  flag 0: gray, (H, W).
     flag -1: (H, W), (H, W, 3) or (H, W, 4), as the file has it, and as it lies there.
     `upright`: turned as EXIF says that the camera was held; MXNet does so in ImageRecordIter alone.
-    FormatError if the bytes are no image, are damaged or hold too many pixels.
+    FormatError if the bytes are no image, are damaged or hold too many pixels; OutOfMemoryError if the
+    machine has no memory for the pixels.
     """
     Image = pillow()
     if flag not in (_UNCHANGED, _GRAY, _COLOR):
         raise RangeError(f"flag is 1 for colour, 0 for gray or -1 for what the file has, got {flag!r}.")
+    width = height = 0
     try:
         with Image.open(io.BytesIO(raw), formats=_FORMATS) as image:
+            width, height = image.size
             if flag == _GRAY and image.format == "JPEG":
                 image.draft("L", image.size)  # the stored brightness, without decoding colours
             if upright:
@@ -51,17 +56,27 @@ def decode(
 
                 ImageOps.exif_transpose(image, in_place=True)
             pixels = np.array(_converted(image, flag))
+        return _swapped(pixels) if bgr and pixels.ndim == 3 else pixels
     except Image.DecompressionBombError as error:
         raise FormatError(f"An image is too large: {error}") from None
+    except MemoryError:
+        raise OutOfMemoryError(
+            f"There is no memory for an image of {width} x {height} pixels, which its file of {len(raw):,} "
+            f"bytes says that it has. If that is right, store it smaller, or decode with fewer threads."
+        ) from None
     except Exception as error:  # Pillow's decoders raise many kinds for bytes that make no sense
         begin = bytes(raw[:8])
         raise FormatError(
             f"{len(raw):,} bytes that begin with {begin!r} are no image that can be read: "
             f"{type(error).__name__}: {error}"
         ) from None
-    if bgr and pixels.ndim == 3:
-        order = [2, 1, 0, 3][: pixels.shape[2]]
-        pixels = np.ascontiguousarray(pixels[..., order])
+
+
+def _swapped(pixels: np.ndarray) -> np.ndarray:
+    """The same array, its first and third channels exchanged."""
+    red = pixels[..., 0].copy()
+    pixels[..., 0] = pixels[..., 2]
+    pixels[..., 2] = red
     return pixels
 
 
@@ -72,10 +87,15 @@ def _converted(image: Any, flag: int) -> Any:
             return image
         has_alpha = image.mode in ("LA", "PA") or "transparency" in image.info
         gray = image.mode in ("1", "I", "F", "I;16", "I;16B", "I;16L", "LA")
-        return _eight_bits(image).convert("RGBA" if has_alpha else "L" if gray else "RGB")
+        return _in_mode(_eight_bits(image), "RGBA" if has_alpha else "L" if gray else "RGB")
     if flag == _GRAY and image.format == "PNG" and image.mode in ("RGB", "RGBA"):
         return _png_gray(np.asarray(image))
-    return _eight_bits(image).convert("L" if flag == _GRAY else "RGB")
+    return _in_mode(_eight_bits(image), "L" if flag == _GRAY else "RGB")
+
+
+def _in_mode(image: Any, mode: str) -> Any:
+    """The image in a mode: itself where that is its own, of which Pillow's `convert` would make a copy."""
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _png_gray(pixels: np.ndarray) -> np.ndarray:

@@ -20,10 +20,12 @@ Lanczos ones of bytes differ from OpenCV's by 1 here and there.
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 
-from ..core.errors import ShapeError
+from ..core.device import host_memory
+from ..core.errors import OutOfMemoryError, ShapeError
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
 Taps = tuple[np.ndarray, np.ndarray]
@@ -31,11 +33,28 @@ METHODS = (NEAREST, LINEAR, CUBIC, AREA, LANCZOS)
 
 
 def resample(pixels: np.ndarray, width: int, height: int, method: int) -> np.ndarray:
-    """(H, W) or (H, W, C) -> (height, width[, C]) of the same dtype. `method`: one of METHODS."""
+    """(H, W) or (H, W, C) -> (height, width[, C]) of the same dtype. `method`: one of METHODS.
+
+    OutOfMemoryError if the machine has no memory for that: a line of pixels whose shorter side is to become
+    longer grows by the square of it.
+    """
     if pixels.ndim not in (2, 3) or not pixels.size:
         raise ShapeError(f"An image is (H, W) or (H, W, C) and not empty, got {pixels.shape}.")
     if width < 1 or height < 1:
         raise ShapeError(f"An image cannot be resized to {width} x {height}.")
+    old_height, old_width = pixels.shape[:2]
+    try:
+        if width * height * math.prod(pixels.shape[2:]) > host_memory():
+            raise MemoryError
+        return _resampled(pixels, width, height, method)
+    except MemoryError:
+        raise OutOfMemoryError(
+            f"There is no memory to resize an image of {old_width} x {old_height} pixels to "
+            f"{width} x {height}."
+        ) from None
+
+
+def _resampled(pixels: np.ndarray, width: int, height: int, method: int) -> np.ndarray:
     old_height, old_width = pixels.shape[:2]
     if (old_height, old_width) == (height, width):
         return pixels.copy()

@@ -63,6 +63,14 @@ def power(xp: Any, base: Any, exponent: Any, out: Any) -> None:
     """``base ** exponent``; of whole numbers in float64 and cut towards 0: exponents may be negative."""
     if out.dtype.kind in "iu":
         xp.power(base, exponent, out=out, dtype="float64", casting="unsafe")
+    elif isinstance(exponent, float) and exponent == 0.5:
+        # The power of -0.0 is 0.0 and that of -inf is inf. Newer versions of numpy take a root instead, where
+        # one exponent serves all bases.
+        for x, into in pieces(base, out):
+            endless = x == -xp.inf
+            xp.add(x, 0.0, out=into)
+            xp.sqrt(into, out=into)
+            xp.copyto(into, xp.inf, where=endless)
     else:
         xp.power(base, exponent, out=out)
 

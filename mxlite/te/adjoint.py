@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from .computation import Computation, LEAVES, operands_of, Tensor
@@ -10,7 +11,8 @@ from .computation import Computation, LEAVES, operands_of, Tensor
 def adjoint(
     t: Computation, outputs: Mapping[str, Tensor], heads: Mapping[str, Tensor], wrt: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
-    """The gradients `wrt` tensors, given those of `outputs`; None if a step has no derivative.
+    """The gradients `wrt` tensors, given those of `outputs`; None if an index picks an
+    element more than once.
 
     A tensor on which no output with a head depends has no entry. What equals a maximum gets the whole
     gradient, as in MXNet.
@@ -25,7 +27,7 @@ def adjoint(
         if number not in found or number not in needed or number in targets:
             continue
         node = t.nodes[number]
-        rule = _RULES.get(node[0])
+        rule = RULES.get(node[0])
         if rule is None or (node[0] == "gather" and not _picks_once(t, number)):
             return None
         y, operands = t.tensor(number), [t.tensor(i) for i in operands_of(node)]
@@ -53,7 +55,7 @@ def _picks_once(t: Computation, number: int) -> bool:
     return t.shapes[number] == tuple(1 if i - len(whole) == at else n for i, n in enumerate(whole))
 
 
-_RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
+RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
     "add": lambda t, d, y, a, b: (d, d),
     "sub": lambda t, d, y, a, b: (d, -d),
     "mul": lambda t, d, y, a, b: (d * b, d * a),
@@ -64,12 +66,43 @@ _RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
     "rsqrt": lambda t, d, y, a: (d * y * y * y * -0.5,),
     "exp": lambda t, d, y, a: (d * y,),
     "log": lambda t, d, y, a: (d / a,),
+    "log1p": lambda t, d, y, a: (d / (a + 1),),
+    "expm1": lambda t, d, y, a: (d * (y + 1),),
+    "tanh": lambda t, d, y, a: (d * (1 - y * y),),
+    "sigmoid": lambda t, d, y, a: (d * ((1 - y) * y),),
+    "softplus": lambda t, d, y, a: (d * t.sigmoid(a),),
+    "erf": lambda t, d, y, a: (d * (t.exp(-(a * a)) * (2 / math.sqrt(math.pi))),),
+    "log2": lambda t, d, y, a: (d / (a * math.log(2)),),
+    "log10": lambda t, d, y, a: (d / (a * math.log(10)),),
+    "cbrt": lambda t, d, y, a: (d / (y * y * 3),),
+    "sin": lambda t, d, y, a: (d * t.cos(a),),
+    "cos": lambda t, d, y, a: (-(d * t.sin(a)),),
+    "tan": lambda t, d, y, a: (d * (y * y + 1),),
+    "arcsin": lambda t, d, y, a: (d / t.sqrt((1 - a) * (a + 1)),),
+    "arccos": lambda t, d, y, a: (-(d / t.sqrt((1 - a) * (a + 1))),),
+    "arctan": lambda t, d, y, a: (d / (a * a + 1),),
+    "sinh": lambda t, d, y, a: (d * t.cosh(a),),
+    "cosh": lambda t, d, y, a: (d * t.sinh(a),),
+    "arcsinh": lambda t, d, y, a: (d / t.hypot(a, 1.0),),
+    "arccosh": lambda t, d, y, a: (d / t.sqrt((a - 1) * (a + 1)),),
+    "arctanh": lambda t, d, y, a: (d / ((1 - a) * (a + 1)),),
+    "pow": lambda t, d, y, a, b: (t.pow(a, b - 1) * b * d, t.log(a) * y * d),
+    "hypot": lambda t, d, y, a, b: (a / y * d, b / y * d),
+    "arctan2": lambda t, d, y, a, b: (b / (a * a + b * b) * d, -(a / (a * a + b * b) * d)),
+    "copysign": lambda t, d, y, a, b: (d * (t.copysign(1.0, a) * t.copysign(1.0, b)), None),
+    "fmod": lambda t, d, y, a, b: (d, -(t.trunc(a / b) * d)),
+    **{name: lambda t, d, y, a: (None,) for name in ("sign", "floor", "ceil", "trunc", "rint")},
     "broadcast": lambda t, d, y, a: (d,),
     "gather": lambda t, d, y, x, index: (
         t.where("eq", t.index(x, t.nodes[y.number][3]), index, d, 0.0),
         None,
     ),
-    "sign": lambda t, d, y, a: (None,),
+    "normal": lambda t, d, y, a: (d * (t.bell(a) * (1 / math.sqrt(2 * math.pi))),),
+    "bell": lambda t, d, y, a: (-(d * a * y),),
+    "max": lambda t, d, y, a, b: (d * t.zero_where("lt", a, b), d * t.one_where("lt", a, b)),
+    "min": lambda t, d, y, a, b: (d * t.zero_where("gt", a, b), d * t.one_where("gt", a, b)),
+    "to_float16": lambda t, d, y, a: (t.to_float16(d),),
+    "to_bfloat16": lambda t, d, y, a: (t.to_bfloat16(d),),
     "select": lambda t, d, y, c, a, b: (None, t.select(c, d, 0.0), t.select(c, 0.0, d)),
     "reduce_sum": lambda t, d, y, a: (d,),
     "reduce_prod": lambda t, d, y, a: (d * y / a,),

@@ -14,17 +14,8 @@ import numpy as np
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .computation import Computation, REDUCTIONS, Tensor
-from .steps import NUMPY
+from .steps import NUMPY, UFUNCS
 from .sweeps import Part, Sweep, Sweeps
-
-UFUNCS = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "neg": "negative", "abs": "absolute",
-    "max": "maximum", "min": "minimum", "sqrt": "sqrt", "exp": "exp", "expm1": "expm1", "log": "log",
-    "log1p": "log1p", "tanh": "tanh", "sign": "sign", "floor": "floor", "ceil": "ceil", "trunc": "trunc",
-    "eq": "equal", "ne": "not_equal", "gt": "greater", "ge": "greater_equal", "lt": "less",
-    "le": "less_equal",
-}  # fmt: skip
-"""Steps that one function of numpy computes into an array."""
 
 _PICKED = 1024  # elements that are picked at a time; arrays of this size are local temporaries
 

@@ -20,17 +20,21 @@ Step = tuple[Any, ...]
 # is a *step*, named as in `NUMPY`, and what a step becomes is for who derives from these two:
 #
 #     ExpressionValue                             steps of an expression
-#     backends/elementwise/update.py              the same, with the roundings that numpy makes
+#     ops/optim/recording.py                      terms of an optimizer's step
 #     backends/cpu/compiled/codegen/traced.py     instructions on vectors of float64
 #
 # So formulas are written once, as numpy computes them. What looks at a value in Python cannot be traced.
 
-STEPS = {
-    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "negative": "neg", "absolute": "abs",
-    "abs": "abs", "maximum": "max", "minimum": "min", "sqrt": "sqrt", "exp": "exp", "log": "log",
-    "log1p": "log1p", "sign": "sign", "floor": "floor", "rint": "rint", "sin": "sin", "cos": "cos",
-    "tan": "tan", "power": "pow", "copysign": "copysign",
+UFUNCS = {
+    **{n: n for n in "sqrt exp expm1 log log1p log2 log10 tanh sign floor ceil trunc rint".split()},
+    **{n: n for n in "sin cos tan arcsin arccos arctan sinh cosh arcsinh arccosh arctanh cbrt".split()},
+    **{n: n for n in "add arctan2 hypot fmod copysign".split()},
+    "sub": "subtract", "mul": "multiply", "div": "divide", "pow": "power", "neg": "negative",
+    "abs": "absolute", "max": "maximum", "min": "minimum", "eq": "equal", "ne": "not_equal", "gt": "greater",
+    "ge": "greater_equal", "lt": "less", "le": "less_equal",
 }  # fmt: skip
+"""Steps that are one function of numpy, which has this name."""
+STEPS = {"abs": "abs", **{function: step for step, function in UFUNCS.items()}}
 """The step that each function of numpy is."""
 
 
@@ -120,38 +124,15 @@ def _through(dtype: Any) -> Callable[[Any], Any]:
 
 
 NUMPY: Mapping[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "neg": np.negative,
-    "abs": np.absolute,
-    "max": np.maximum,
-    "min": np.minimum,
-    "sqrt": np.sqrt,
+    **{step: getattr(np, function) for step, function in UFUNCS.items()},
     "rsqrt": lambda x: 1 / np.sqrt(x),
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
-    "tanh": np.tanh,
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
     "erf": _in_float64(lambda x: erf_values(np, x)),
     "normal": _in_float64(lambda x: normal_values(np, x)),  # the normal distribution function
     "bell": lambda x: np.exp(x * x * x.dtype.type(-0.5)),
-    "sign": np.sign,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
     "to_float16": _through(np.float16),
     "to_bfloat16": _through(ml_dtypes.bfloat16),
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "lt": np.less,
-    "le": np.less_equal,
     "select": np.where,
 }
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import math
+import re
 import struct
+import subprocess
+import sys
 import time
 import zlib
 
@@ -317,13 +320,92 @@ def test_schemas_take_what_they_say_and_nothing_else():
             kind({"n": 1, "x": bad}, "It")
 
 
-@pytest.mark.parametrize("head", [[math.nan, 5], [2, math.inf], [-math.inf, math.nan]])
+def _record_of(tmp_path, label):
+    path = str(tmp_path / "a.rec")
+    file = mx.recordio.MXRecordIO(path, "w")
+    file.write(mx.recordio.pack((0, label, 0, 0), encode(np.zeros((4, 4, 3), "uint8"), 3, ".png")))
+    file.close()
+    return path
+
+
+@pytest.mark.parametrize("head", [
+    [math.nan, 5], [2, math.inf], [2, math.nan], [-math.inf, math.nan], [12, 5], [7, 1e30], [3e38, 5],
+])  # fmt: skip
 def test_a_label_of_boxes_that_begins_with_no_number_is_refused(tmp_path, head):
-    path = tmp_path / "a.lst"
+    """In lists and in records, whichever iterator reads them."""
+    label = [*head, 0, 0.1, 0.1, 0.5, 0.5]
+    path, words = tmp_path / "a.lst", r": the label .* of 7 numbers should be A, W"
     (tmp_path / "a.png").write_bytes(encode(np.zeros((4, 4, 3), "uint8"), 3, ".png"))
-    path.write_text("\t".join(map(str, [0, *head, 0, 0.1, 0.1, 0.5, 0.5, "a.png"])) + "\n")
-    with pytest.raises(FormatError, match=r"'a.png' has the label .* of 7 numbers; it should be A, W"):
+    path.write_text("\t".join(map(str, [0, *label, "a.png"])) + "\n")
+    with pytest.raises(FormatError, match=rf"'a.png'{words}"):
         mx.image.ImageDetIter(1, (3, 8, 8), path_imglist=str(path), path_root=str(tmp_path))
+    record = _record_of(tmp_path, label)
+    with pytest.raises(FormatError, match=rf"a.rec{words}"):
+        mx.image.ImageDetIter(1, (3, 8, 8), path_imgrec=record)
+    how = dict(path_imgrec=record, data_shape=(3, 8, 8), batch_size=1, verbose=False)
+    with mx.io.ImageDetRecordIter(**how) as it, pytest.raises(FormatError, match=rf"byte 0{words}"):
+        it.next()
+
+
+def test_a_box_that_reaches_to_infinity_is_left_out(tmp_path):
+    """As is one without width: neither can be drawn, nor moved with its image."""
+    sound, endless = [1, 0.125, 0.25, 0.5, 0.75], [0, 0.125, 0.25, math.inf, 0.75]
+    record = _record_of(tmp_path, [2, 5, *endless, *sound])
+    how = dict(path_imgrec=record, data_shape=(3, 8, 8), batch_size=1, verbose=False)
+    with mx.io.ImageDetRecordIter(**how) as it:
+        label = it.next().label[0].asnumpy()[0]
+    assert label.tolist() == [3, 8, 8, 7, 2, 5, *sound, *[-1] * 5]
+    it = mx.image.ImageDetIter(1, (3, 8, 8), path_imgrec=record)
+    assert it.next().label[0].asnumpy().tolist() == [[sound]]
+    it.reset()
+    next(it.draw_next())
+
+
+def test_a_line_of_pixels_is_not_resized_beyond_the_memory(tmp_path):
+    """The shorter side of 1 x 60,000 pixels, as `resize` wants it: the system would end the process."""
+    path = str(tmp_path / "a.rec")
+    file = mx.recordio.MXRecordIO(path, "w")
+    file.write(mx.recordio.pack((0, 1.0, 0, 0), encode(np.zeros((1, 60000, 3), "uint8"), 3, ".png")))
+    file.close()
+    how = dict(path_imgrec=path, data_shape=(3, 8, 8), batch_size=1, resize=2**21, verbose=False)
+    words = "no memory to resize an image of 60000 x 1 pixels to 125829120000 x 2097152"
+    with mx.io.ImageRecordIter(**how) as it, pytest.raises(OutOfMemoryError, match=words):
+        it.next()
+
+
+_LIMITED = """
+import pathlib, resource, sys, warnings
+import mxlite as mx
+from mxlite.io.image_codec import decode, encode
+warnings.simplefilter("ignore")
+name, flag, spare = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) * 2**20
+raw = pathlib.Path(name).read_bytes()
+decode(encode(__import__("numpy").zeros((8, 8, 3), "uint8")), flag, bgr=True)
+taken = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + spare,) * 2)
+try:
+    print(decode(raw, flag, bgr=True).shape)
+except mx.MXLiteError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="address space is limited by a call of Linux")
+@pytest.mark.parametrize("flag", [1, -1])
+def test_an_image_is_decoded_in_ten_bytes_a_pixel_or_refused_by_its_size(tmp_path, flag):
+    """An image of 48 MB in a small file failed with a MemoryError: it was copied as often as four times."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(encode(np.zeros((255, 65304, 3), "uint8")))
+    assert path.stat().st_size < 600_000
+
+    def said(spare):
+        call = [sys.executable, "-c", _LIMITED, str(path), str(flag), str(spare)]
+        return subprocess.run(call, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
+
+    assert said(spare=170) == "(255, 65304, 3)"
+    for spare in (90, 40):  # not for the copy into an array, and not for Pillow's own pixels
+        words = "OutOfMemoryError There is no memory for an image of 65304 x 255 pixels, .*store it smaller"
+        assert re.match(words, said(spare))
 
 
 def test_timings_of_a_file_give_no_time_below_zero():

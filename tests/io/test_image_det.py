@@ -104,7 +104,7 @@ def test_images_without_boxes_are_left_out(tmp_path):
     flat = [2, 5, 0, 0.5, 0.1, 0.5, 0.5]
     with pytest.raises(RuntimeError, match="no box with width and height"):
         mx.image.ImageDetIter(1, (3, 8, 8), imglist=[[*flat, "a.png"]], path_root=tmp_path)
-    with pytest.raises(RuntimeError, match=r"'a\.png' has the label \[2\.0, 4\.0.*for each object"):
+    with pytest.raises(RuntimeError, match=r"'a\.png': the label \[2\.0, 4\.0.*for each object"):
         mx.image.ImageDetIter(1, (3, 8, 8), imglist=[[2, 4, *flat[2:], "a.png"]], path_root=tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from dataclasses import replace
@@ -145,6 +146,38 @@ def test_sums_of_bytes_do_not_wrap_around():
         value["nbytes"] = 2**61
     with pytest.raises(FormatError, match="62 bits"):
         MemoryPlan.from_json(json.dumps(data))
+
+
+def with_digest(data):
+    """The text of a plan whose digest is right again, as somebody with bad intentions would write it."""
+    data.pop("digest", None)
+    data["digest"] = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize("where", [
+    ("problem", "cache_bytes"), ("problem", "least_arena"), ("problem", "tasks", 0, "workspace"),
+    ("problem", "values", 0, "nbytes"), ("budget_bytes",), ("keep_all_peak_bytes",), ("host_bytes",),
+    ("placed_bytes",), ("bound_bytes",),
+])  # fmt: skip
+def test_no_number_of_bytes_is_below_zero(where):
+    """A cache of -1 bytes made the time of the plan overflow."""
+    data = json.loads(make_plan(residual(1, 1)).to_json())
+    at = data
+    for key in where[:-1]:
+        at = at[key]
+    at[where[-1]] = -1
+    with pytest.raises(FormatError, match=rf"{where[-1]} of .*'-1' is no whole number of at least 0"):
+        MemoryPlan.from_json(with_digest(data))
+
+
+def test_a_time_that_is_infinite_times_another_is_refused():
+    """Such a plan could be read, but what it wrote could not be read again."""
+    data = json.loads(make_plan(residual(1, 1)).to_json())
+    data["problem"]["base_seconds"] = 5e-324
+    data["extra_time"] = float("inf")
+    with pytest.raises(FormatError, match="has Infinity where a number should be"):
+        MemoryPlan.from_json(with_digest(data).replace("Infinity", "1e400"))
 
 
 # -- binding with a plan -------------------------------------------------------------------------

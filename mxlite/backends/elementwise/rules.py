@@ -17,6 +17,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op
 from ...ops import find_op, TABLE
 from ...ops.elementwise.leaky import slopes_shape
+from ...ops.elementwise.scalar import log_of
 from ...te.expression import ExpressionValue, Writer
 
 Rule = Callable[..., "ExpressionValue | Mapping[str, ExpressionValue] | None"]
@@ -233,16 +234,27 @@ _add("log", _unary("log"), lambda w, a, d_out, data: {"d_data": d_out / data})
 _add("log1p", _unary("log1p"), lambda w, a, d_out, data: {"d_data": d_out / (data + 1)})
 _add("sqrt", _unary("sqrt"), lambda w, a, d_out, out: {"d_data": d_out / out * 0.5})
 _add("rsqrt", _unary("rsqrt"), lambda w, a, d_out, out: {"d_data": d_out * out * out * w("abs", out) * -0.5})
-_add("tan", None, lambda w, a, d_out, out: {"d_data": d_out * (out * out + 1)})
+for _name in ("sin", "cos", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"):
+    _add(_name, _unary(_name))
+_add("sin", None, _to_data(lambda w, a, x: w("cos", x)))
+_add("cos", None, _to_data(lambda w, a, x: -w("sin", x)))
+_add("tan", _unary("tan"), lambda w, a, d_out, out: {"d_data": d_out * (out * out + 1)})
 _add("arcsin", None, lambda w, a, d_out, data: {"d_data": d_out / w("sqrt", (1 - data) * (data + 1))})
 _add("arccos", None, lambda w, a, d_out, data: {"d_data": d_out / -w("sqrt", (1 - data) * (data + 1))})
 _add("arctan", None, lambda w, a, d_out, data: {"d_data": d_out / (data * data + 1)})
+_add("sinh", None, _to_data(lambda w, a, x: w("cosh", x)))
+_add("cosh", None, _to_data(lambda w, a, x: w("sinh", x)))
+_add("arcsinh", None, lambda w, a, d_out, data: {"d_data": d_out / w("hypot", data, 1.0)})
 _add("arccosh", None, lambda w, a, d_out, data: {"d_data": d_out / w("sqrt", (data - 1) * (data + 1))})
 _add("arctanh", None, lambda w, a, d_out, data: {"d_data": d_out / ((1 - data) * (data + 1))})
-_add("log2", None, lambda w, a, d_out, data: {"d_data": d_out / (data * math.log(2))})
-_add("log10", None, lambda w, a, d_out, data: {"d_data": d_out / (data * math.log(10))})
-_add("cbrt", None, lambda w, a, d_out, out: {"d_data": d_out / (out * out * 3)})
-_add("rcbrt", None, lambda w, a, d_out, out: {"d_data": d_out * (_squared(out * out) * (-1 / 3))})
+_add("log2", _unary("log2"), lambda w, a, d_out, data: {"d_data": d_out / (data * math.log(2))})
+_add("log10", _unary("log10"), lambda w, a, d_out, data: {"d_data": d_out / (data * math.log(10))})
+_add("cbrt", _unary("cbrt"), lambda w, a, d_out, out: {"d_data": d_out / (out * out * 3)})
+_add(
+    "rcbrt",
+    lambda w, a, data: 1 / w("cbrt", data),
+    lambda w, a, d_out, out: {"d_data": d_out * (_squared(out * out) * (-1 / 3))},
+)
 _add(
     "degrees",
     lambda w, a, data: data * (180 / math.pi),
@@ -266,6 +278,8 @@ _add("sign", _unary("sign"))
 for _name in ("floor", "ceil", "trunc"):
     _add(_name, _unary(_name))
 _add("fix", _unary("trunc"))
+_add("round", lambda w, a, data: _rounded(w, data))
+_add("rint", lambda w, a, data: _nearest(w, data, w("floor", data), w("ceil", data)))
 _add("erf", _unary("erf"), _to_data(lambda w, a, x: w("exp", -(x * x)) * (2 / math.sqrt(math.pi))))
 _add("_copy BlockGrad broadcast_to broadcast_axis", lambda w, a, data: data)
 _add("broadcast_like _identity_with_attr_like_rhs", lambda w, a, lhs: lhs)
@@ -273,6 +287,24 @@ _add("make_loss", lambda w, a, data: {"loss": data})
 _add("ones_like", lambda w, a: w.number(1.0))
 _add("zeros_like", lambda w, a: w.number(0.0))
 RULES[OnesLike] = lambda w, a: w.number(1.0)
+
+
+def _rounded(w: Writer, x: ExpressionValue) -> ExpressionValue:
+    """The nearest whole number, halves away from zero; the part cut off is exact, unlike x + 0.5."""
+    whole = w("trunc", x)
+    return w("select", w("ge", w("abs", x - whole), 0.5), whole + w("sign", x), whole)
+
+
+def _nearest(
+    w: Writer, x: ExpressionValue, below: ExpressionValue, above: ExpressionValue
+) -> ExpressionValue:
+    return w("select", w("le", x - below, above - x), below, above)
+
+
+_add("isnan", lambda w, a, data: w.one_where("ne", data, data))
+_add("isinf", lambda w, a, data: w.one_where("eq", w("abs", data), math.inf))
+_add("isfinite", lambda w, a, data: w.one_where("lt", w("abs", data), math.inf))
+_add("logical_not", lambda w, a, data: w.one_where("eq", data, 0.0))
 
 
 # -- an array and a scalar
@@ -301,7 +333,7 @@ _add("_div_scalar", _scalar(lambda w, x, c: x / c), _scalar_gradient(lambda w, d
 _add(
     "_rdiv_scalar",
     _scalar(lambda w, x, c: c / x),
-    _scalar_gradient(lambda w, d, c, x: d / x / x * -c),
+    _scalar_gradient(lambda w, d, c, x: d * (-c / x / x)),
 )
 for _name, _how in (("max", "lt"), ("min", "gt")):
     _add(
@@ -311,32 +343,67 @@ for _name, _how in (("max", "lt"), ("min", "gt")):
     )
 
 
-def _power(w: Writer, a: Any, data: ExpressionValue) -> ExpressionValue | None:
-    return _to_power(w, data, a.scalar)
-
-
 def _power_gradient(
     w: Writer, a: Any, d_out: ExpressionValue, data: ExpressionValue
-) -> Mapping[str, ExpressionValue] | None:
-    below = _to_power(w, data, a.scalar - 1)
-    return None if below is None else {"d_data": below * d_out * w.constant(a.scalar)}
+) -> Mapping[str, ExpressionValue]:
+    return {"d_data": _to_power(w, data, a.scalar - 1) * d_out * w.constant(a.scalar)}
 
 
-def _to_power(w: Writer, x: ExpressionValue, n: float) -> ExpressionValue | None:
-    """x to a power that is a few products and roots; None for others."""
-    if n < 0:
-        positive = _to_power(w, x, -n)
-        return None if positive is None else 1 / positive
+def _to_power(w: Writer, x: ExpressionValue, n: float) -> ExpressionValue:
+    """x to a power, which may be a few products and roots."""
+    if -n in (1, 2, 3, 4, 0.5, 1.5):
+        return 1 / _to_power(w, x, -n)
     if n in (1, 2, 3, 4):
         return {1: x, 2: x * x, 3: x * x * x, 4: _squared(x * x)}[int(n)]
     if n in (0.5, 1.5):
         # Unlike a root, the power of -0.0 is 0.0 and that of -inf is inf.
         root = w("select", w("eq", x, -math.inf), math.inf, w("sqrt", x + 0.0))
         return root if n == 0.5 else w("abs", x) * root
-    return None
+    return w("pow", x, w.constant(n))
 
 
-_add("_power_scalar", _power, _power_gradient)
+_add("_power_scalar", lambda w, a, data: _to_power(w, data, a.scalar), _power_gradient)
+_add(
+    "_rpower_scalar",
+    _scalar(lambda w, x, c: w("pow", c, x)),
+    lambda w, a, d_out, out: {"d_data": d_out * out * w.constant(log_of(a.scalar))},
+)
+_add(
+    "_hypot_scalar",
+    _scalar(lambda w, x, c: w("hypot", x, c)),
+    lambda w, a, d_out, data, out: {"d_data": d_out * (data / out)},
+)
+_add("_mod_scalar", _scalar(lambda w, x, c: _remainder(w, x, c)), lambda w, a, d_out: {"d_data": d_out})
+_add(
+    "_rmod_scalar",
+    _scalar(lambda w, x, c: _remainder(w, c, x)),
+    _scalar_gradient(lambda w, d, c, x: d * -_floor_divided(w, c, x)),
+)
+
+
+def _has_other_sign(w: Writer, rest: ExpressionValue, y: ExpressionValue) -> ExpressionValue:
+    """1 where a rest, which is not 0, lies on the other side of 0 than y."""
+    return w.one_where("lt", w("sign", rest) * y, 0.0)
+
+
+def _remainder(w: Writer, x: ExpressionValue, y: ExpressionValue) -> ExpressionValue:
+    """The rest of x / y with the sign of y, also of 0; 0 where y is 0."""
+    rest = w("fmod", x, y)
+    signed = w("select", w("ne", _has_other_sign(w, rest, y), 0.0), rest + y, rest)
+    signed = w("select", w("eq", rest, 0.0), w("sign", y) * 0.0, signed)
+    return w("select", w("eq", y, 0.0), 0.0, signed)
+
+
+def _floor_divided(w: Writer, x: ExpressionValue, y: ExpressionValue) -> ExpressionValue:
+    """The whole number below x / y, from the rest, since the quotient may be rounded up to it."""
+    rest = w("fmod", x, y)
+    quotient = (x - rest) / y - _has_other_sign(w, rest, y)
+    whole = w("floor", quotient)
+    whole = w("select", w("gt", quotient - whole, 0.5), whole + 1, whole)
+    whole = w("select", w("eq", quotient, 0.0), x / y * 0.0, whole)
+    return w("select", w("eq", y, 0.0), x / y, whole)
+
+
 _add(
     "smooth_l1",
     lambda w, a, data: _huber(w, a, data),
@@ -408,6 +475,54 @@ for _name, _how in (
 ):
     _add_binary(_name, _where(_how))
     _add(f"_{_name}_scalar", _scalar(_where(_how)))
+
+
+def _truth(w: Writer, x: ExpressionValue) -> ExpressionValue:
+    return w.one_where("ne", x, 0.0)
+
+
+_LOGIC: Mapping[str, Callable[[Writer, ExpressionValue, ExpressionValue], ExpressionValue]] = {
+    "and": lambda w, x, y: w("select", w("ne", x, 0.0), _truth(w, y), 0.0),
+    "or": lambda w, x, y: w("select", w("ne", x, 0.0), 1.0, _truth(w, y)),
+    "xor": lambda w, x, y: w.one_where("ne", _truth(w, x), _truth(w, y)),
+}
+for _name, _both in _LOGIC.items():
+    _add_binary(f"logical_{_name}", _both)
+    _add(f"_logical_{_name}_scalar", _scalar(_both))
+
+_add_binary(
+    "hypot",
+    lambda w, x, y: w("hypot", x, y),
+    lambda w, a, d_out, lhs, rhs, out: {"d_lhs": lhs / out * d_out, "d_rhs": rhs / out * d_out},
+)
+
+
+def _angle_gradient(
+    w: Writer, a: Any, d_out: ExpressionValue, lhs: ExpressionValue, rhs: ExpressionValue
+) -> Mapping[str, ExpressionValue]:
+    square = _squared(w("hypot", lhs, rhs))
+    return {"d_lhs": rhs / square * d_out, "d_rhs": -(lhs / square * d_out)}
+
+
+_add("arctan2", lambda w, a, lhs, rhs: w("arctan2", lhs, rhs), _angle_gradient)
+_add_binary(
+    "mod",
+    _remainder,
+    lambda w, a, d_out, lhs, rhs: {"d_lhs": d_out, "d_rhs": -(_floor_divided(w, lhs, rhs) * d_out)},
+)
+_add(
+    "fmod",
+    lambda w, a, lhs, rhs: w("fmod", lhs, rhs),
+    lambda w, a, d_out, lhs, rhs: {"d_lhs": d_out, "d_rhs": -(w("trunc", lhs / rhs) * d_out)},
+)
+_add_binary(
+    "power",
+    lambda w, x, y: w("pow", x, y),
+    lambda w, a, d_out, lhs, rhs, out: {
+        "d_lhs": w("pow", lhs, rhs - 1) * rhs * d_out,
+        "d_rhs": w("log", lhs) * out * d_out,
+    },
+)
 
 
 def _sum(w: Writer, a: Any, **args: ExpressionValue) -> ExpressionValue:

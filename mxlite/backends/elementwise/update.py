@@ -1,8 +1,7 @@
-"""An optimizer's step as an expression, traced from its formula.
+"""An optimizer's step as an expression of one element, from the terms of its formula.
 
-`Update.step` defines a step once, as calls of numpy's functions on arrays. Called with the stand-ins of this
-file it writes an expression instead: an array stands for one element, `out=` says which of them changes. So
-generated code does the same arithmetic in the same order, with the same roundings, in one pass over
+`ops/optim/recording.py` writes a formula down; here its terms become steps of an expression, with the
+roundings that numpy makes. So generated code does the same arithmetic in the same order, in one pass over
 weight, gradient and states.
 
 Numbers in the attributes are constants of the expression. Rates are inputs, since a program reads them
@@ -21,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...graph.opdef import DType
-from ...ops.optim.update import Rates
+from ...ops.optim.recording import ARRAY, COUNT, OF_NUMBERS, recorded, Term
+from ...ops.optim.update import settings
 from ...te.expression import Expression, ExpressionValue, Writer
-from ...te.steps import Numpy, StandIn
 
 Form = tuple[Any, ...]
 """A double derived from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""
@@ -37,143 +36,100 @@ class Traced(NamedTuple):
     counted: tuple[Form, ...]
     numbers: tuple[float, ...]
 
+    @property
+    def shape(self) -> Traced:
+        """The same without its numbers."""
+        return self._replace(constants=(0.0,) * len(self.constants), numbers=(0.0,) * len(self.numbers))
 
-@functools.lru_cache(maxsize=1024)
-def traced(
-    formula: Callable[..., Sequence[Any]], attrs: Any, arrays: int, scratch: int, dtype: DType, decays: bool
-) -> Traced:
-    """The expression of `formula(xp, attrs, rates, scratch arrays, arrays) -> arrays that it changed`.
+    def counts(self, t: float) -> list[float]:
+        """The counted inputs, as Python computes them."""
+        return [_value_of(form, self.numbers, t) for form in self.counted]
 
-    dtype: the type numpy would compute in; with 16 bits, every operation is rounded as numpy rounds it.
-    decays: True if the weight decay is not 0.
-    """
-    pen = _Pen(dtype)
-    given = [_Array(pen, pen.w.input()) for _ in range(arrays)]
-    lr, wd = _Rate(pen, pen.w.input(), True), _Rate(pen, pen.w.input(), decays)
-    rates: Any = Rates(lr, wd, _Count(pen, ("t",)))  # type: ignore[arg-type]
-    made = formula(_Numpy(pen), attrs, rates, [_Array(pen) for _ in range(scratch)], given)
-    expression, constants = pen.w.expression([x.value for x in made])
-    return Traced(expression, constants, tuple(pen.counted), tuple(pen.numbers))
+
+def _value_of(form: Form, numbers: Sequence[float], t: float) -> float:
+    if form[0] == "t":
+        return t
+    if form[0] == "number":
+        return numbers[form[1]]
+    a, b = (_value_of(x, numbers, t) for x in form[1:])
+    found: float = OF_NUMBERS[form[0]](a, b)
+    return found
+
+
+def trace_both(step: Any, attrs: Any, dtype: DType) -> tuple[Traced, Traced]:
+    """`trace` with decay and without."""
+    return trace(step, attrs, dtype, True), trace(step, attrs, dtype, False)
 
 
 def trace(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
     """`traced` of an `Update` class; weight and states are outputs. `attrs`: those of any of its forms."""
-    return traced(_formula(step), attrs, len(step.inputs), step.scratch, dtype, decays)
+    return traced(step.step, settings(step, attrs), len(step.inputs), dtype, decays)
 
 
-def trace_rest(step: Any, attrs: Any, dtype: DType, decays: bool) -> Traced:
-    """`traced` of an `Update` class's `rest`, which has no gradient among its inputs."""
-    return traced(_rest(step), attrs, len(step.inputs) - 1, step.scratch, dtype, decays)
+@functools.lru_cache(maxsize=1024)
+def traced(formula: Callable[..., Any], attrs: Any, arrays: int, dtype: DType, decays: bool) -> Traced:
+    """The expression of a formula, see `recorded`.
 
-
-@functools.cache
-def _formula(step: Any) -> Callable[..., Sequence[Any]]:
-    def formula(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
-        weight, grad, *states = arrays
-        step.step(xp, a, r, scratch, weight, grad, *states, out=weight)
-        return [weight, *states]
-
-    return formula
-
-
-@functools.cache
-def _rest(step: Any) -> Callable[..., Sequence[Any]]:
-    def formula(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
-        weight, *states = arrays
-        step.rest(xp, a, r, scratch, weight, *states, out=weight)
-        return [weight, *states]
-
-    return formula
+    dtype: the type numpy would compute in; with 16 bits, every operation is rounded as numpy rounds it.
+    """
+    inputs, rates, steps, outputs = recorded(formula, attrs, arrays, dtype, decays)
+    pen = _Pen(dtype)
+    pen.values |= {t: pen.w.input() for t in (*inputs, rates.lr, rates.wd)}
+    pen.forms[rates.t] = ("t",)
+    for term in steps:
+        pen.write(term)
+    expression, constants = pen.w.expression([pen.values[t] for t in outputs])
+    return Traced(expression, constants, tuple(pen.counted), tuple(pen.numbers))
 
 
 class _Pen:
-    """Writer of one trace's expression, which rounds as numpy does."""
+    """Writer of one formula's expression, which rounds as numpy does."""
 
     def __init__(self, dtype: DType) -> None:
         self.w = Writer()
         self.dtype = dtype
-        self.counted: list[Form] = []
+        self.values: dict[Term, ExpressionValue] = {}
+        self.forms: dict[Term, Form] = {}
+        self.counted: dict[Form, ExpressionValue] = {}
         self.numbers: list[float] = []
-        self._inputs: dict[Form, ExpressionValue] = {}
+        self._wide: set[Term] = set()
 
-    def value(self, x: Any) -> ExpressionValue:
-        """Value of a stand-in, or of a number in the arrays' type, as numpy passes it to a loop."""
-        if isinstance(x, (_Array, _Rate)):
-            assert x.value is not None, "scratch was read before it was written"
-            return x.value
-        if isinstance(x, _Count):
-            if x.form not in self._inputs:
-                self.counted.append(x.form)
-                self._inputs[x.form] = self.w.input()
-            return self._inputs[x.form]
+    def write(self, term: Term) -> None:
+        """Add the value of a term whose operands have one."""
+        if term.kind == COUNT:
+            self.forms[term] = (term.name, *map(self._form, term.operands))
+            return
+        found = self.w(term.name, *map(self._value, term.operands))
+        if term.kind != ARRAY and any(map(self._widens, term.operands)):
+            self._wide.add(term)
+        elif self.dtype.itemsize == 2 and term.name in _ROUNDS:
+            found = self.w(f"to_{self.dtype.name}", found)
+        self.values[term] = found
+
+    def _value(self, x: Any) -> ExpressionValue:
+        """Value of a term, or of a number in the arrays' type, as numpy passes it to a loop."""
+        if isinstance(x, Term):
+            if x.kind != COUNT:
+                return self.values[x]
+            form = self.forms[x]
+            if form not in self.counted:
+                self.counted[form] = self.w.input()
+            return self.counted[form]
         with np.errstate(all="ignore"):
-            return self.w.constant(float(np.float32(x) if self.widens(x) else self.dtype.type(x)))
+            return self.w.constant(float(np.float32(x) if self._widens(x) else self.dtype.type(x)))
 
-    def number(self, x: float) -> Form:
+    def _form(self, x: Any) -> Form:
+        if isinstance(x, Term):
+            return self.forms[x]
         self.numbers.append(float(x))
         return ("number", len(self.numbers) - 1)
 
-    def write(self, name: str, *operands: Any, rounds: bool = True) -> ExpressionValue:
-        found = self.w(name, *(self.value(x) for x in operands))
-        rounds = rounds and self.dtype.itemsize == 2 and name in _ROUNDS
-        return self.w(f"to_{self.dtype.name}", found) if rounds else found
-
-    def widens(self, x: Any) -> bool:
-        """True if `x` makes numpy compute in float32: Python's floats do that to bfloat16."""
-        return self.dtype.name == "bfloat16" and isinstance(x, (float, _Count))
+    def _widens(self, x: Any) -> bool:
+        """True if numpy computes in float32 with `x`: Python's floats do that to numbers of bfloat16, and so
+        does what comes of it.
+        """
+        wide = x in self._wide or x.kind == COUNT if isinstance(x, Term) else isinstance(x, float)
+        return wide and self.dtype.name == "bfloat16"
 
 
 _ROUNDS = frozenset({"add", "sub", "mul", "div", "sqrt"})
-
-
-class _Array:
-    """Stand-in for an array, by one of its elements; None: nothing has been written to it."""
-
-    def __init__(self, pen: _Pen, value: ExpressionValue | None = None) -> None:
-        self.dtype, self.value = pen.dtype, value
-
-
-class _Rate(StandIn):
-    """Stand-in for a rate, in the arrays' type: a number that is known at run time."""
-
-    def __init__(self, pen: _Pen, value: ExpressionValue, there: bool) -> None:
-        self.pen, self.value, self.there = pen, value, there
-
-    def __bool__(self) -> bool:
-        return self.there
-
-    def step(self, name: str, *operands: Any) -> _Rate:
-        wide = any(self.pen.widens(x) for x in operands)
-        return _Rate(self.pen, self.pen.write(name, *operands, rounds=not wide), True)
-
-
-class _Count(StandIn):
-    """Stand-in for a double derived from the number of updates."""
-
-    def __init__(self, pen: _Pen, form: Form) -> None:
-        self.pen, self.form = pen, form
-
-    def step(self, name: str, *operands: Any) -> Any:
-        for x in operands:
-            if isinstance(x, _Rate):
-                return x.step(name, *operands)
-        assert name in ("sub", "pow"), f"who reads a count computes no {name}"
-        forms = (x.form if isinstance(x, _Count) else self.pen.number(x) for x in operands)
-        return _Count(self.pen, (name, *forms))
-
-
-class _Numpy(Numpy):
-    """Stand-in for numpy: the functions that steps use."""
-
-    def __init__(self, pen: _Pen) -> None:
-        self.pen = pen
-
-    def step(self, name: str, *operands: Any) -> ExpressionValue:
-        return self.pen.write(name, *operands)
-
-    def put(self, made: ExpressionValue, out: _Array) -> _Array:
-        out.value = made
-        return out
-
-    def copyto(self, out: _Array, a: Any) -> None:
-        out.value = self.pen.value(a)

@@ -22,7 +22,8 @@ from typing import Any
 from ...graph import Node
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ...ops.optim.update import Rates, rest_of
+from ...ops.optim.recording import Rates
+from ...ops.optim.update import rest_of
 from ...ops.scratch import accumulator, carve, scratch_bytes
 from .dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs, reference_pieces, run_chunks
 from .tile_program import cast_bytes

@@ -12,6 +12,7 @@ import numpy as np
 from ...core.errors import ArgumentError, FormatError, ShapeError
 from ...core.log import Log
 from ...ndarray import NDArray
+from ..box_label import parse_box_label
 from ..iterator import DataDesc
 from .create import IMAGENET_MEAN, IMAGENET_STD
 from .det_create import CreateDetAugmenter
@@ -100,18 +101,10 @@ class ImageDetIter(ImageIter):
     def _parse_label(self, label: Any) -> np.ndarray:
         """Objects (n, W) out of an image's label; FormatError if there are none."""
         raw = np.asarray(label.asnumpy() if isinstance(label, NDArray) else label, np.float32).reshape(-1)
-        has_head = raw.size > 6 and np.isfinite(raw[:2]).all()
-        header, width = (int(raw[0]), int(raw[1])) if has_head else (0, 0)
-        if header < 2 or width < 5 or (raw.size - header) % width:
-            raise FormatError(
-                f"{self._here()} has the label {raw[:8].tolist()}... of {raw.size} numbers; it should be A, "
-                f"W, A - 2 more numbers, and W of at least 5 for each object."
-            )
-        objects = raw[header:].reshape(-1, width)
-        sound = (objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])
-        if not sound.any():
+        _, objects = parse_box_label(raw, self._here())
+        if not len(objects):
             raise FormatError(f"{self._here()} has no box with width and height.")
-        return objects[sound]
+        return objects
 
     def _check_valid_label(self, label: np.ndarray) -> None:
         """Raise FormatError for objects that are to be left out together with their image."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import FormatError, ShapeError
+from ...core.errors import ShapeError
+from ..box_label import parse_box_label
 from ..image_codec import pillow
 from ..recordio.image_record import unpack
 from .decoder import RecordDecoder
@@ -105,12 +106,4 @@ class _DetDecoder(RecordDecoder):
         wanted = self.options.label_width
         if wanted > 0 and len(label) != wanted:
             raise ShapeError(f"{self.where(at)}: {len(label)} labels, but label_width is {wanted}.")
-        head, width = (int(label[0]), int(label[1])) if len(label) > 6 else (0, 0)
-        if head < 2 or width < 5 or (len(label) - head) % width:
-            raise FormatError(
-                f"{self.where(at)}: the label {label[:8].tolist()}... of {len(label)} numbers should be A, "
-                f"W, A - 2 more numbers, and W of at least 5 for each object."
-            )
-        objects = np.array(label[head:], np.float32).reshape(-1, width)
-        sound = (objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])
-        return label[:head], objects[sound]
+        return parse_box_label(label, self.where(at))

@@ -161,7 +161,7 @@ class _ByName(_Elementwise):
 
 class relu(_ByName):
     """Rectified linear unit, ``out = max(data, 0)``. data: (...)  ->  out: (...). The gradient at 0 is 0,
-    at nan nan."""
+    at nan nan. Of -0.0 the result is 0.0 or -0.0."""
 
 
 class sigmoid(_ByName):

@@ -270,7 +270,7 @@ class broadcast_maximum(_Either):
     """The larger of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
-    and where one is nan.
+    and where one is nan. Of 0.0 and -0.0 the result is one or the other.
     """
 
     aliases = ("_maximum", "_Maximum")
@@ -282,7 +282,7 @@ class broadcast_minimum(_Either):
     """The smaller of each pair, with broadcasting.
 
     lhs, rhs: shapes that broadcast  ->  out: their common shape. Of equal elements `lhs` gets the gradient,
-    and where one is nan.
+    and where one is nan. Of 0.0 and -0.0 the result is one or the other.
     """
 
     aliases = ("_minimum", "_Minimum")

@@ -35,9 +35,9 @@ _ZETA = (  # zeta(k) - 1 from k = 2 on
 
 
 def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
-    """c[0] + c[1] * x + ..."""
-    total = coefficients[-1] + 0.0 * x
-    for c in coefficients[-2::-1]:
+    """c[0] + c[1] * x + ..., of two coefficients at least."""
+    total = coefficients[-1] * x + coefficients[-2]
+    for c in coefficients[-3::-1]:
         total = total * x + c
     return total
 
@@ -109,7 +109,8 @@ def gammaln_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
     total = xp.where(small | (y <= 2.5), near, far) - xp.log(product)
     mirror = xp.log(math.pi / xp.absolute(_sine(xp, x))) - total
     total = xp.where(mirrored & ~small, mirror, total)
-    return xp.where(xp.isinf(x), xp.inf, total)
+    pole = mirrored & (x == xp.floor(x))  # and where the mirror's two terms are infinite
+    return xp.where(xp.isinf(x) | pole, xp.inf, total)
 
 
 @formula
@@ -130,11 +131,11 @@ def digamma_values(xp: Any, x: Any, itemsize: int = 8) -> Any:
 
 
 def polygamma_values(xp: Any, n: int, x: Any) -> Any:
-    """The n-th derivative of digamma, of a small float64 array."""
+    """The n-th derivative of digamma, of a small float64 array; nan at negative whole numbers."""
     if n == 0:
         return digamma_values(xp, x)
     mirrored = x < 0
-    z = xp.where(mirrored, 1.0 - x, x)
+    z = xp.where(mirrored, 1.0 - x, xp.absolute(x))  # powers of -0.0 have signs
     total = xp.zeros_like(z)
     for low in _raised(xp, z, _ENOUGH + n):
         total += xp.where(low, xp.power(z, -(n + 1.0)), 0.0)
@@ -153,9 +154,10 @@ def polygamma_values(xp: Any, n: int, x: Any) -> Any:
         row = [-s for s in slope] + [0.0, 0.0]
         for k, s in enumerate(slope):
             row[k + 2] -= s
-    cotangent = 1.0 / xp.tan(math.pi * (x - xp.rint(x)))
-    mirror = math.pi ** (n + 1) * _polynomial(cotangent, tuple(row))
-    return xp.where(mirrored, (-1.0) ** n * total - mirror, total)
+    part = x - xp.rint(x)
+    mirror = math.pi ** (n + 1) * _polynomial(1.0 / xp.tan(math.pi * part), tuple(row))
+    total = xp.where(mirrored, (-1.0) ** n * total - mirror, total)
+    return xp.where(mirrored & (part == 0), xp.nan, total)
 
 
 class _Gamma(Real):
@@ -234,8 +236,8 @@ class digamma(_Gamma):
 class polygamma(_Gamma):
     """The `n`-th derivative of `digamma`, `n` from 0 to 20.
 
-    data: (...)  ->  out: (...), same shape and dtype. Gradient ``d_out * polygamma(data, n + 1)``. As
-    PyTorch's torch.special.polygamma.
+    data: (...)  ->  out: (...), same shape and dtype; nan at negative whole numbers. Gradient
+    ``d_out * polygamma(data, n + 1)``. Elsewhere as PyTorch's torch.special.polygamma.
     """
 
     @record

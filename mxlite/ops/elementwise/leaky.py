@@ -33,7 +33,8 @@ class LeakyReLU(Op):
 
     selu's gradient below zero is 1.758 * exp(x); MXNet 1.9.1 gives 1.0507 * (1.673 + out), which is not that.
     leaky, elu and selu take the gradient from `out` when slope > 0: its sign is data's. At 0 the gradient
-    is the slope. rrelu is not supported (MXNet 1.9.1 has it on GPUs only).
+    is the slope. A result that is zero is 0.0 or -0.0. rrelu is not supported (MXNet 1.9.1 has it on GPUs
+    only).
     """
 
     inputs = ("data", "gamma")

@@ -169,13 +169,14 @@ class round(Unary):
     @staticmethod
     def forward(xp, a, data, *, out):
         # The part cut off, doubled and cut again, is the step outwards: adding 0.5 first would round wrong
-        # the largest number below 0.5.
+        # the largest number below 0.5. It is subtracted, so that -0.0 stays what it is.
         for x, into in pieces(data, out):
             whole = xp.trunc(x)
-            step = x - whole
-            xp.add(step, step, out=step)
-            xp.trunc(step, out=step)
-            xp.add(whole, step, out=into)
+            inwards = whole - x
+            xp.copyto(inwards, 0, where=inwards != inwards)  # an infinite number is whole; inf - inf is nan
+            xp.add(inwards, inwards, out=inwards)
+            xp.trunc(inwards, out=inwards)
+            xp.subtract(whole, inwards, out=into)
 
 
 class rint(Unary):
@@ -189,8 +190,10 @@ class rint(Unary):
     @staticmethod
     def forward(xp, a, data, *, out):
         for x, into in pieces(data, out):
-            below = xp.floor(x)
-            xp.add(below, x - below > 0.5, out=into, casting="unsafe")
+            below, above = xp.floor(x), xp.ceil(x)
+            # Near 0 one of the distances is rounded to 0.5, never both.
+            xp.copyto(above, below, where=x - below <= above - x)
+            xp.copyto(into, above, casting="unsafe")
 
 
 class trunc(Unary):

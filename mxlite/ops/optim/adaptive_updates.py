@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.errors import OpAttributeError
 from ...core.record import record
-from .update import clipped, decayed, fused, lazy, many, mixed, prepared, Update
+from .update import clipped, cut, decayed, forms, prepared, Update
 
 
 @record
@@ -117,16 +117,11 @@ class FTMLAttrs:
             raise OpAttributeError(f"beta1 and beta2 must be in [0, 1], got {self.beta1}, {self.beta2}.")
 
 
-def moments(xp: Any, a: Any, grad: Any, mean: Any, var: Any, s: Any) -> None:
-    """``mean = beta1*mean + (1-beta1)*grad``;  ``var = beta2*var + (1-beta2)*grad*grad``"""
+def moments(a: Any, grad: Any, mean: Any, var: Any) -> tuple[Any, Any]:
+    """``beta1*mean + (1-beta1)*grad``, ``beta2*var + (1-beta2)*grad*grad``"""
     one = mean.dtype.type
-    xp.multiply(mean, a.beta1, out=mean)
-    xp.multiply(grad, one(1) - one(a.beta1), out=s)
-    xp.add(mean, s, out=mean)
-    xp.multiply(var, a.beta2, out=var)
-    xp.multiply(grad, one(1) - one(a.beta2), out=s)
-    xp.multiply(s, grad, out=s)
-    xp.add(var, s, out=var)
+    mean = mean * a.beta1 + grad * (one(1) - one(a.beta1))
+    return mean, var * a.beta2 + grad * (one(1) - one(a.beta2)) * grad
 
 
 class adam_update(Update):
@@ -143,20 +138,12 @@ class adam_update(Update):
     """
 
     inputs = ("weight", "grad", "mean", "var")
-    scratch = 2
     Attrs = AdamAttrs
 
     @staticmethod
-    def step(
-        xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mean: Any, var: Any, *, out: Any
-    ) -> None:
-        s, t = t
-        moments(xp, a, decayed(xp, a, r, weight, grad, t, s, a.clip_gradient), mean, var, s)
-        xp.multiply(mean, r.lr, out=t)
-        xp.sqrt(var, out=s)
-        xp.add(s, a.epsilon, out=s)
-        xp.divide(t, s, out=t)
-        xp.subtract(weight, t, out=out)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mean: Any, var: Any) -> Any:
+        mean, var = moments(a, decayed(xp, a, r, weight, grad, a.clip_gradient), mean, var)
+        return weight - mean * r.lr / (xp.sqrt(var) + a.epsilon), mean, var
 
 
 class _adamw_update(Update):
@@ -173,23 +160,15 @@ class _adamw_update(Update):
 
     inputs = ("weight", "grad", "mean", "var")
     aliases = ("_contrib_adamw_update", "adamw_update")
-    scratch = 2
     Attrs = AdamWAttrs
 
     @staticmethod
-    def step(
-        xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mean: Any, var: Any, *, out: Any
-    ) -> None:
-        s, t = t
-        moments(xp, a, prepared(xp, a, grad, t), mean, var, s)
-        xp.multiply(mean, r.lr * a.eta, out=t)
-        xp.sqrt(var, out=s)
-        xp.add(s, a.epsilon, out=s)
-        xp.divide(t, s, out=t)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mean: Any, var: Any) -> Any:
+        mean, var = moments(a, prepared(xp, a, grad), mean, var)
+        move = mean * (r.lr * a.eta) / (xp.sqrt(var) + a.epsilon)
         if r.wd:
-            xp.multiply(weight, r.wd * a.eta, out=s)
-            xp.add(t, s, out=t)
-        xp.subtract(weight, t, out=out)
+            move = move + weight * (r.wd * a.eta)
+        return weight - move, mean, var
 
 
 class adagrad_update(Update):
@@ -206,22 +185,16 @@ class adagrad_update(Update):
 
     inputs = ("weight", "grad", "history")
     aliases = ("_sparse_adagrad_update",)
-    scratch = 2
     Attrs = AdaGradAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, history: Any, *, out: Any) -> None:
-        g = prepared(xp, a, grad, t[0])
-        xp.multiply(g, g, out=t[1])
-        xp.add(history, t[1], out=history)
-        xp.add(history, a.epsilon, out=t[1])
-        xp.sqrt(t[1], out=t[1])
-        xp.divide(g, t[1], out=t[0])
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, history: Any) -> Any:
+        grad = prepared(xp, a, grad)
+        history = history + grad * grad
+        move = grad / xp.sqrt(history + a.epsilon)
         if r.wd:
-            xp.multiply(weight, r.wd, out=t[1])
-            xp.add(t[0], t[1], out=t[0])
-        xp.multiply(t[0], r.lr, out=t[0])
-        xp.subtract(weight, t[0], out=out)
+            move = move + weight * r.wd
+        return weight - move * r.lr, history
 
 
 class adadelta_update(Update):
@@ -237,33 +210,17 @@ class adadelta_update(Update):
     """
 
     inputs = ("weight", "grad", "acc_g", "acc_delta")
-    scratch = 2
     Attrs = AdaDeltaAttrs
 
     @staticmethod
-    def step(
-        xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, acc_g: Any, acc_delta: Any, *, out: Any
-    ) -> None:
-        d, s = t
-        g = prepared(xp, a, grad, d)
-        xp.multiply(acc_g, a.rho, out=acc_g)
-        xp.multiply(g, 1 - a.rho, out=s)
-        xp.multiply(s, g, out=s)
-        xp.add(acc_g, s, out=acc_g)
-        xp.add(acc_g, a.epsilon, out=s)
-        xp.sqrt(s, out=s)
-        xp.divide(g, s, out=d)
-        xp.add(acc_delta, a.epsilon, out=s)
-        xp.sqrt(s, out=s)
-        xp.multiply(d, s, out=d)
-        xp.multiply(acc_delta, a.rho, out=acc_delta)
-        xp.multiply(d, 1 - a.rho, out=s)
-        xp.multiply(s, d, out=s)
-        xp.add(acc_delta, s, out=acc_delta)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, acc_g: Any, acc_delta: Any) -> Any:
+        grad = prepared(xp, a, grad)
+        acc_g = acc_g * a.rho + grad * (1 - a.rho) * grad
+        move = grad / xp.sqrt(acc_g + a.epsilon) * xp.sqrt(acc_delta + a.epsilon)
+        acc_delta = acc_delta * a.rho + move * (1 - a.rho) * move
         if r.wd:
-            xp.multiply(weight, r.wd, out=s)
-            xp.add(d, s, out=d)
-        xp.subtract(weight, d, out=out)
+            move = move + weight * r.wd
+        return weight - move, acc_g, acc_delta
 
 
 class rmsprop_update(Update):
@@ -278,22 +235,14 @@ class rmsprop_update(Update):
     """
 
     inputs = ("weight", "grad", "n")
-    scratch = 2
     Attrs = RMSPropAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, n: Any, *, out: Any) -> None:
-        g = decayed(xp, a, r, weight, grad, t[0], t[1], a.clip_gradient)
-        xp.multiply(n, a.gamma1, out=n)
-        xp.multiply(g, 1 - a.gamma1, out=t[1])
-        xp.multiply(t[1], g, out=t[1])
-        xp.add(n, t[1], out=n)
-        xp.add(n, a.epsilon, out=t[1])
-        xp.sqrt(t[1], out=t[1])
-        xp.divide(g, t[1], out=t[0])
-        xp.multiply(t[0], r.lr, out=t[0])
-        xp.subtract(weight, t[0], out=out)
-        clipped(xp, out, a.clip_weights, out)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, n: Any) -> Any:
+        grad = decayed(xp, a, r, weight, grad, a.clip_gradient)
+        n = n * a.gamma1 + grad * (1 - a.gamma1) * grad
+        moved = weight - grad / xp.sqrt(n + a.epsilon) * r.lr
+        return clipped(xp, moved, a.clip_weights), n
 
 
 class rmspropalex_update(Update):
@@ -309,30 +258,16 @@ class rmspropalex_update(Update):
     """
 
     inputs = ("weight", "grad", "n", "g", "delta")
-    scratch = 2
     Attrs = RMSPropAlexAttrs
 
     @staticmethod
-    def step(
-        xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, n: Any, g: Any, delta: Any, *, out: Any
-    ) -> None:
-        e = decayed(xp, a, r, weight, grad, t[0], t[1], a.clip_gradient)
-        xp.multiply(n, a.gamma1, out=n)
-        xp.multiply(e, 1 - a.gamma1, out=t[1])
-        xp.multiply(g, a.gamma1, out=g)
-        xp.add(g, t[1], out=g)
-        xp.multiply(t[1], e, out=t[1])
-        xp.add(n, t[1], out=n)
-        xp.multiply(g, g, out=t[1])
-        xp.subtract(n, t[1], out=t[1])
-        xp.add(t[1], a.epsilon, out=t[1])
-        xp.sqrt(t[1], out=t[1])
-        xp.divide(e, t[1], out=t[0])
-        xp.multiply(t[0], r.lr, out=t[0])
-        xp.multiply(delta, a.gamma2, out=delta)
-        xp.subtract(delta, t[0], out=delta)
-        xp.add(weight, delta, out=out)
-        clipped(xp, out, a.clip_weights, out)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, n: Any, g: Any, delta: Any) -> Any:
+        grad = decayed(xp, a, r, weight, grad, a.clip_gradient)
+        part = grad * (1 - a.gamma1)
+        g = g * a.gamma1 + part
+        n = n * a.gamma1 + part * grad
+        delta = delta * a.gamma2 - grad / xp.sqrt(n - g * g + a.epsilon) * r.lr
+        return clipped(xp, weight + delta, a.clip_weights), n, g, delta
 
 
 class ftrl_update(Update):
@@ -347,31 +282,18 @@ class ftrl_update(Update):
     """
 
     inputs = ("weight", "grad", "z", "n")
-    scratch = 3
     Attrs = FtrlAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, z: Any, n: Any, *, out: Any) -> None:
-        s, root, t = t
-        g = prepared(xp, a, grad, s)
-        xp.add(z, g, out=z)
-        xp.sqrt(n, out=root)
-        xp.multiply(g, g, out=t)
-        xp.add(n, t, out=n)
-        xp.sqrt(n, out=t)
-        xp.subtract(t, root, out=root)
-        xp.multiply(root, weight, out=root)
-        xp.divide(root, r.lr, out=root)
-        xp.subtract(z, root, out=z)
-        xp.add(t, a.beta, out=t)
-        xp.divide(t, r.lr, out=t)
-        xp.add(t, r.wd, out=t)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, z: Any, n: Any) -> Any:
+        grad = prepared(xp, a, grad)
+        root = xp.sqrt(n)
+        n = n + grad * grad
+        new_root = xp.sqrt(n)
+        z = z + grad - (new_root - root) * weight / r.lr
+        below = (new_root + a.beta) / r.lr + r.wd
         # sign(z)*lamda1 - z where |z| > lamda1, else 0: z cut to [-lamda1, lamda1], less z
-        bound = z.dtype.type(a.lamda1)
-        xp.maximum(z, -bound, out=s)
-        xp.minimum(s, bound, out=s)
-        xp.subtract(s, z, out=s)
-        xp.divide(s, t, out=out)
+        return (cut(xp, z, a.lamda1) - z) / below, z, n
 
 
 class ftml_update(Update):
@@ -387,59 +309,22 @@ class ftml_update(Update):
     """
 
     inputs = ("weight", "grad", "d", "v", "z")
-    scratch = 2
     rates = ("lr", "wd", "t")
     Attrs = FTMLAttrs
 
     @staticmethod
-    def step(
-        xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, d: Any, v: Any, z: Any, *, out: Any
-    ) -> None:
-        g = decayed(xp, a, r, weight, grad, t[0], t[1], a.clip_grad)
-        xp.multiply(v, a.beta2, out=v)
-        xp.multiply(g, 1 - a.beta2, out=t[1])
-        xp.multiply(t[1], g, out=t[1])
-        xp.add(v, t[1], out=v)
-        xp.multiply(z, a.beta1, out=z)
-        xp.multiply(g, 1 - a.beta1, out=t[1])
-        xp.add(z, t[1], out=z)
-        new = t[0]
-        xp.divide(v, 1 - a.beta2**r.t, out=new)
-        xp.sqrt(new, out=new)
-        xp.add(new, a.epsilon, out=new)
-        xp.multiply(new, (1 - a.beta1**r.t) / r.lr, out=new)
-        xp.multiply(d, a.beta1, out=t[1])
-        xp.subtract(new, t[1], out=t[1])
-        xp.multiply(t[1], weight, out=t[1])
-        xp.subtract(z, t[1], out=z)
-        xp.copyto(d, new)
-        xp.divide(z, new, out=out)
-        xp.negative(out, out=out)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, d: Any, v: Any, z: Any) -> Any:
+        grad = decayed(xp, a, r, weight, grad, a.clip_grad)
+        v = v * a.beta2 + grad * (1 - a.beta2) * grad
+        new = (xp.sqrt(v / (1 - a.beta2**r.t)) + a.epsilon) * ((1 - a.beta1**r.t) / r.lr)
+        z = z * a.beta1 + grad * (1 - a.beta1) - (new - d * a.beta1) * weight
+        return -(z / new), new, v, z
 
 
-_STEPS: tuple[tuple[str, type[Update]], ...] = (
-    ("adam", adam_update),
-    ("adamw", _adamw_update),
-    ("adagrad", adagrad_update),
-    ("adadelta", adadelta_update),
-    ("rmsprop", rmsprop_update),
-    ("rmspropalex", rmspropalex_update),
-    ("ftrl", ftrl_update),
-    ("ftml", ftml_update),
-)
-for _name, _step in _STEPS:  # the variants of each; see `update.py`
-    _mp = "_mp_adamw_update" if _name == "adamw" else f"mp_{_name}_update"
-    globals()[_mp] = mixed(_step, _mp)
-    globals()[f"_fused_{_name}"] = fused(_step, f"_fused_{_name}")
-    globals()[f"_fused_mp_{_name}"] = fused(_step, f"_fused_mp_{_name}", masters=True)
-    _counts = "step_count" if _step.rates[2:] else ""
-    _multi = "_multi_adamw_update" if _name == "adamw" else f"multi_{_name}_update"
-    globals()[_multi] = many(_step, _multi, counts=_counts)
-    _multi = "_multi_mp_adamw_update" if _name == "adamw" else f"multi_mp_{_name}_update"
-    globals()[_multi] = many(_step, _multi, masters=True, counts=_counts)
+_LAZY: tuple[type[Update], ...] = (adam_update, ftrl_update)
+_OTHERS: tuple[type[Update], ...] = (
+    _adamw_update, adagrad_update, adadelta_update, rmsprop_update, rmspropalex_update, ftml_update
+)  # fmt: skip
+for _step in (*_LAZY, *_OTHERS):
+    globals().update(forms(_step, lazily=(False, True) if _step in _LAZY else ()))
 del _step
-
-_lazy_adam = lazy(adam_update, "_lazy_adam")
-_lazy_ftrl = lazy(ftrl_update, "_lazy_ftrl")
-_lazy_mp_adam = lazy(adam_update, "_lazy_mp_adam", masters=True)
-_lazy_mp_ftrl = lazy(ftrl_update, "_lazy_mp_ftrl", masters=True)

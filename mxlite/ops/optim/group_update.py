@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
+from .recording import Evaluation, evaluation, Rates
 from .update import CHUNK, prepared
 
 
@@ -44,27 +46,42 @@ class group_adagrad_update(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
-        rows = _rows_at_a_time(inputs[0])
-        return rows * (2 * inputs[0][1] + 1) * dtype.itemsize
+        rows, width = _rows_at_a_time(inputs[0]), inputs[0][1]
+        return rows * ((1 + max(p.scratch for p in _evaluations(a, dtype))) * width + 1) * dtype.itemsize
 
     @staticmethod
     def forward(xp: Any, a: Any, weight: Any, grad: Any, history: Any, *, out: Any, work: Any) -> None:
         count, width = _rows_at_a_time(weight.shape), weight.shape[1]
-        scratch = work[: count * (2 * width + 1) * weight.itemsize].view(weight.dtype)
-        steps, squares = scratch[: 2 * count * width].reshape(2, count, width)
-        means = scratch[2 * count * width :].reshape(count, 1)
+        evaluations = _evaluations(a, weight.dtype)
+        arrays = 1 + max(p.scratch for p in evaluations)
+        real = work[: count * (arrays * width + 1) * weight.itemsize].view(weight.dtype)
+        wide, means = real[: arrays * count * width].reshape(arrays, count, width), real[-count:, None]
+        square, step = (p.bound(xp, Rates(a.lr, 0)) for p in evaluations)
         for begin in range(0, len(weight), max(1, count)):
             w, g, h, o = (x[begin : begin + count] for x in (weight, grad, history, out))
-            step, square, mean = (x[: len(w)] for x in (steps, squares, means))
-            g = prepared(xp, a, g, step)
-            xp.multiply(g, g, out=square)
-            xp.mean(square, axis=1, keepdims=True, out=mean)
+            squares, *scratch = wide[:, : len(w)]
+            mean = means[: len(w)]
+            square((g, squares), scratch)
+            xp.mean(squares, axis=1, keepdims=True, out=mean)
             xp.add(h, mean, out=h)
             xp.add(h, a.epsilon, out=mean)
             xp.sqrt(mean, out=mean)
-            xp.multiply(g, a.lr, out=step)
-            xp.divide(step, mean, out=step)
-            xp.subtract(w, step, out=o)
+            step((w, g, mean, o), scratch)
+
+
+def _evaluations(a: Any, dtype: Any) -> tuple[Evaluation, Evaluation]:
+    """Squares of a gradient; the step with the root of their mean, over the row and over time."""
+    a = replace(a, lr=1)
+    return evaluation(_squares, a, 1, dtype, apart=True), evaluation(_step, a, 3, dtype)
+
+
+def _squares(xp: Any, a: Any, r: Any, grad: Any) -> Any:
+    grad = prepared(xp, a, grad)
+    return grad * grad
+
+
+def _step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, root: Any) -> Any:
+    return weight - prepared(xp, a, grad) * r.lr / root
 
 
 def _rows_at_a_time(weight: Any) -> int:

@@ -5,6 +5,7 @@ Y. You et al., 2020, "Large batch optimization for deep learning: training BERT 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 from ...core.dtype import float32
 from ...core.errors import ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
+from ...graph.opdef import DType, Op
 from .adaptive_updates import moments
-from .update import CHUNK, chunks, fused, many, mixed, mixed_types, prepared, Rates, Update
+from .recording import Evaluation, evaluation, Rates
+from .update import CHUNK, chunks, forms, in_chunks, mixed_types, one, prepared, settings, Update
 
 
 @record
@@ -61,17 +63,21 @@ class LambAttrs:
     clip_gradient: float = -1.0
 
 
-def direction(xp: Any, a: Any, r: Rates, weight: Any, mean: Any, var: Any, out: Any, spare: Any) -> None:
-    """``out = m / (sqrt(v) + epsilon) + wd*weight`` with bias-corrected moments; `out` is not `weight`."""
+def direction(xp: Any, a: Any, r: Rates, weight: Any, mean: Any, var: Any) -> Any:
+    """``m / (sqrt(v) + epsilon) + wd*weight`` with bias-corrected moments."""
     first, second = (1 - a.beta1**r.t, 1 - a.beta2**r.t) if a.bias_correction else (1.0, 1.0)
-    xp.divide(var, second, out=spare)
-    xp.sqrt(spare, out=spare)
-    xp.add(spare, a.epsilon, out=spare)
-    xp.divide(mean, first, out=out)
-    xp.divide(out, spare, out=out)
-    if r.wd:
-        xp.multiply(weight, r.wd, out=spare)
-        xp.add(out, spare, out=out)
+    made = mean / first / (xp.sqrt(var / second) + a.epsilon)
+    return made + weight * r.wd if r.wd else made
+
+
+def moved(xp: Any, a: Any, r: Rates, weight: Any, step: Any) -> Any:
+    """The weight after a step; the learning rate has the layer's factor in it."""
+    return weight - step * r.lr
+
+
+def moved_again(xp: Any, a: Any, r: Rates, weight: Any, mean: Any, var: Any) -> Any:
+    """The same, with the direction of these moments."""
+    return moved(xp, a, r, weight, direction(xp, a, r, weight, mean, var))
 
 
 def ratio(a: Any, weight_norm: float, step_norm: float) -> float:
@@ -81,6 +87,11 @@ def ratio(a: Any, weight_norm: float, step_norm: float) -> float:
     if a.upper_bound >= 0:
         weight_norm = min(weight_norm, a.upper_bound)
     return weight_norm / step_norm if weight_norm and step_norm else 1.0
+
+
+def ratio_of(a: Any, r1: Any, r2: Any) -> float:
+    """`ratio` of norms in arrays of one element."""
+    return ratio(a, float(r1.reshape(())), float(r2.reshape(())))
 
 
 def phase2_shapes(a: Any, *shapes: Any) -> Any:
@@ -106,17 +117,13 @@ class lamb_update_phase1(Update):
 
     inputs = ("weight", "grad", "mean", "var")
     in_place = {}
-    scratch = 2
     rates = ("lr", "wd", "t")
     Attrs = Phase1Attrs
 
     @staticmethod
-    def step(
-        xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mean: Any, var: Any, *, out: Any
-    ) -> None:
-        moments(xp, a, prepared(xp, a, grad, t[0]), mean, var, t[1])
-        direction(xp, a, r, weight, mean, var, t[0], t[1])
-        xp.copyto(out, t[0])
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mean: Any, var: Any) -> Any:
+        mean, var = moments(a, prepared(xp, a, grad), mean, var)
+        return direction(xp, a, r, weight, mean, var), mean, var
 
 
 class lamb_update_phase2(Op):
@@ -140,10 +147,8 @@ class lamb_update_phase2(Op):
 
     @staticmethod
     def forward(xp: Any, a: Any, weight: Any, g: Any, r1: Any, r2: Any, *, out: Any, work: Any) -> None:
-        factor = weight.dtype.type(a.lr * ratio(a, float(r1.reshape(())), float(r2.reshape(()))))
-        for t, (w, d, o) in chunks(xp, work, 1, (weight, g, out)):
-            xp.multiply(d, factor, out=t[0])
-            xp.subtract(w, t[0], out=o)
+        factor = weight.dtype.type(a.lr * ratio_of(a, r1, r2))
+        in_chunks(xp, evaluation(moved, None, 2, weight.dtype), Rates(factor, 0), (weight, g, out), work)
 
 
 class mp_lamb_update_phase1(Op):
@@ -170,9 +175,7 @@ class mp_lamb_update_phase1(Op):
     def forward(
         xp: Any, a: Any, weight: Any, grad: Any, mean: Any, var: Any, weight32: Any, *, out: Any, work: Any
     ) -> None:
-        r = Rates(1.0, a.wd, a.t)
-        for t, (w, g, m, v, o) in chunks(xp, work, 2, (weight32, grad, mean, var, out)):
-            lamb_update_phase1.step(xp, a, r, t, w, g, m, v, out=o)
+        one(lamb_update_phase1, xp, a, Rates(1.0, a.wd, a.t), (weight32, grad, mean, var, out), work)
 
 
 class mp_lamb_update_phase2(Op):
@@ -219,27 +222,34 @@ class lamb_update(Update):
     """
 
     inputs = ("weight", "grad", "mean", "var")
-    scratch = 2
     rates = ("lr", "wd", "t")
     Attrs = LambAttrs
 
     @classmethod
+    def scratch(cls, a: Any, dtype: DType) -> int:
+        first, second = _passes(a, dtype, True)
+        return max(first.scratch + 1, second.scratch)  # one for the direction
+
+    @classmethod
     def whole(cls, xp: Any, a: Any, r: Rates, arrays: Sequence[Any], work: Any) -> None:
+        weight, grad, mean, var, out = arrays
+        first, second = _passes(a, weight.dtype, bool(r.wd))
+        run = first.bound(xp, r)
         weight_square = step_square = 0.0
-        for t, (w, g, m, v, _) in chunks(xp, work, 2, arrays):
-            moments(xp, a, prepared(xp, a, g, t[0]), m, v, t[1])
-            direction(xp, a, r, w, m, v, t[0], t[1])
-            step_square += float(xp.vdot(t[0], t[0]))
-            weight_square += float(xp.vdot(w, w))
+        for scratch, parts in chunks(xp, work, first.scratch, (weight, grad, mean, var, None)):
+            run(parts, scratch)
+            step_square += float(xp.vdot(parts[-1], parts[-1]))
+            weight_square += float(xp.vdot(parts[0], parts[0]))
         factor = r.lr.dtype.type(r.lr * ratio(a, math.sqrt(weight_square), math.sqrt(step_square)))
-        for t, (w, _, m, v, o) in chunks(xp, work, 2, arrays):
-            direction(xp, a, r, w, m, v, t[0], t[1])
-            xp.multiply(t[0], factor, out=t[0])
-            xp.subtract(w, t[0], out=o)
+        in_chunks(xp, second, r._replace(lr=factor), (weight, mean, var, out), work)
 
 
-mp_lamb_update = mixed(lamb_update)
-_fused_lamb = fused(lamb_update, "_fused_lamb")
-_fused_mp_lamb = fused(lamb_update, "_fused_mp_lamb", masters=True)
-_multi_lamb_update = many(lamb_update, "_multi_lamb_update", counts="step_count")
-_multi_mp_lamb_update = many(lamb_update, "_multi_mp_lamb_update", masters=True, counts="step_count")
+@functools.lru_cache(maxsize=1024)
+def _passes(a: Any, dtype: DType, decays: bool) -> tuple[Evaluation, Evaluation]:
+    """Both passes over the arrays: the first phase, and the step along its direction."""
+    own = settings(lamb_update_phase1, a)
+    first = evaluation(lamb_update_phase1.step, own, 4, dtype, decays, apart=True)
+    return first, evaluation(moved_again, own, 3, dtype, decays)
+
+
+globals().update(forms(lamb_update, multi="_multi_"))

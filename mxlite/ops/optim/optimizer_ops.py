@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...core.record import record
-from .update import fused, lazy, many, mixed, prepared, Update
+from .update import forms, prepared, Update
 
 
 @record
@@ -78,11 +78,10 @@ class sgd_update(Update):
     Attrs = SGDAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, *, out: Any) -> None:
-        xp.multiply(prepared(xp, a, grad, t[0]), r.lr, out=t[0])
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any) -> Any:
         if r.wd:
-            weight = xp.multiply(weight, 1 - r.lr * r.wd, out=out)
-        xp.subtract(weight, t[0], out=out)
+            weight = weight * (1 - r.lr * r.wd)
+        return weight - prepared(xp, a, grad) * r.lr
 
 
 class sgd_mom_update(Update):
@@ -98,25 +97,22 @@ class sgd_mom_update(Update):
     Attrs = SGDMomAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mom: Any, *, out: Any) -> None:
-        xp.multiply(mom, a.momentum, out=mom)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mom: Any) -> Any:
+        mom = mom * a.momentum
         if r.wd:
-            xp.multiply(weight, r.lr * r.wd, out=t[0])
-            xp.subtract(mom, t[0], out=mom)
-        xp.multiply(prepared(xp, a, grad, t[0]), r.lr, out=t[0])
-        xp.subtract(mom, t[0], out=mom)
-        xp.add(weight, mom, out=out)
+            mom = mom - weight * (r.lr * r.wd)
+        mom = mom - prepared(xp, a, grad) * r.lr
+        return weight + mom, mom
 
     @staticmethod
     def growth(a: Any) -> tuple[float, float] | None:
         return (a.momentum, -a.rescale_grad) if a.clip_gradient < 0 else None
 
     @staticmethod
-    def rest(xp: Any, a: Any, r: Any, t: Any, weight: Any, mom: Any, *, out: Any) -> None:
+    def rest(xp: Any, a: Any, r: Any, weight: Any, mom: Any) -> Any:
         if r.wd:
-            xp.multiply(weight, r.lr * r.wd, out=t[0])
-            xp.subtract(mom, t[0], out=mom)
-        xp.add(weight, mom, out=out)
+            mom = mom - weight * (r.lr * r.wd)
+        return weight + mom, mom
 
 
 class nag_mom_update(Update):
@@ -134,22 +130,16 @@ class nag_mom_update(Update):
     """
 
     inputs = ("weight", "grad", "mom")
-    scratch = 2
     Attrs = NAGAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mom: Any, *, out: Any) -> None:
-        move = t[0]
-        grad = prepared(xp, a, grad, move)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mom: Any) -> Any:
+        grad = prepared(xp, a, grad)
         if r.wd:
-            xp.multiply(weight, r.wd, out=t[1])
-            grad = xp.add(grad, t[1], out=move)
-        xp.multiply(grad, r.lr, out=move)
-        xp.multiply(mom, a.momentum, out=mom)
-        xp.subtract(mom, move, out=mom)
-        xp.multiply(mom, a.momentum, out=t[1])
-        xp.subtract(t[1], move, out=t[1])
-        xp.add(weight, t[1], out=out)
+            grad = grad + weight * r.wd
+        move = grad * r.lr
+        mom = mom * a.momentum - move
+        return weight + (mom * a.momentum - move), mom
 
 
 class signsgd_update(Update):
@@ -165,11 +155,8 @@ class signsgd_update(Update):
     Attrs = SignSGDAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, *, out: Any) -> None:
-        xp.sign(grad, out=t[0])
-        xp.multiply(t[0], r.lr, out=t[0])
-        xp.multiply(weight, 1 - r.lr * r.wd, out=out)
-        xp.subtract(out, t[0], out=out)
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any) -> Any:
+        return weight * (1 - r.lr * r.wd) - xp.sign(grad) * r.lr
 
 
 class signum_update(Update):
@@ -182,55 +169,20 @@ class signum_update(Update):
     """
 
     inputs = ("weight", "grad", "mom")
-    scratch = 2
     Attrs = SignumAttrs
 
     @staticmethod
-    def step(xp: Any, a: Any, r: Any, t: Any, weight: Any, grad: Any, mom: Any, *, out: Any) -> None:
+    def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mom: Any) -> Any:
         rest = 1 - a.momentum
-        grad = prepared(xp, a, grad, t[0])
-        xp.multiply(mom, a.momentum, out=mom)
+        mom = mom * a.momentum
         if r.wd:
-            xp.multiply(weight, rest * r.wd, out=t[1])
-            xp.subtract(mom, t[1], out=mom)
-        xp.multiply(grad, rest, out=t[1])
-        xp.subtract(mom, t[1], out=mom)
-        xp.sign(mom, out=t[1])
-        xp.multiply(t[1], r.lr, out=t[1])
-        xp.multiply(weight, 1 - r.lr * a.wd_lh, out=out)
-        xp.add(out, t[1], out=out)
+            mom = mom - weight * (rest * r.wd)
+        mom = mom - prepared(xp, a, grad) * rest
+        return weight * (1 - r.lr * a.wd_lh) + xp.sign(mom) * r.lr, mom
 
 
-mp_sgd_update = mixed(sgd_update)
-mp_sgd_mom_update = mixed(sgd_mom_update)
-mp_nag_mom_update = mixed(nag_mom_update)
-mp_signsgd_update = mixed(signsgd_update)
-mp_signum_update = mixed(signum_update)
-
-_fused_sgd = fused(sgd_update, "_fused_sgd")
-_fused_sgd_mom = fused(sgd_mom_update, "_fused_sgd_mom")
-_lazy_sgd = lazy(sgd_update, "_lazy_sgd")
-_lazy_sgd_mom = lazy(sgd_mom_update, "_lazy_sgd_mom")
-_fused_nag_mom = fused(nag_mom_update, "_fused_nag_mom")
-_fused_signsgd = fused(signsgd_update, "_fused_signsgd")
-_fused_signum = fused(signum_update, "_fused_signum")
-_fused_mp_sgd = fused(sgd_update, "_fused_mp_sgd", masters=True)
-_fused_mp_sgd_mom = fused(sgd_mom_update, "_fused_mp_sgd_mom", masters=True)
-_fused_mp_nag_mom = fused(nag_mom_update, "_fused_mp_nag_mom", masters=True)
-_fused_mp_signsgd = fused(signsgd_update, "_fused_mp_signsgd", masters=True)
-_fused_mp_signum = fused(signum_update, "_fused_mp_signum", masters=True)
-
-multi_sgd_update = many(sgd_update, "multi_sgd_update")
-multi_sgd_mom_update = many(sgd_mom_update, "multi_sgd_mom_update")
-multi_nag_mom_update = many(nag_mom_update, "multi_nag_mom_update")
-multi_signsgd_update = many(signsgd_update, "multi_signsgd_update")
-multi_signum_update = many(signum_update, "multi_signum_update")
-multi_mp_sgd_update = many(sgd_update, "multi_mp_sgd_update", masters=True)
-multi_mp_sgd_mom_update = many(sgd_mom_update, "multi_mp_sgd_mom_update", masters=True)
-multi_mp_nag_mom_update = many(nag_mom_update, "multi_mp_nag_mom_update", masters=True)
-multi_mp_signsgd_update = many(signsgd_update, "multi_mp_signsgd_update", masters=True)
-multi_mp_signum_update = many(signum_update, "multi_mp_signum_update", masters=True)
-preloaded_multi_sgd_update = many(sgd_update, "preloaded_multi_sgd_update", preloaded=True)
-preloaded_multi_sgd_mom_update = many(sgd_mom_update, "preloaded_multi_sgd_mom_update", preloaded=True)
-preloaded_multi_mp_sgd_update = many(sgd_update, "preloaded_multi_mp_sgd_update", True, True)
-preloaded_multi_mp_sgd_mom_update = many(sgd_mom_update, "preloaded_multi_mp_sgd_mom_update", True, True)
+globals().update(forms(sgd_update, lazily=(False,), preloaded=True))
+globals().update(forms(sgd_mom_update, lazily=(False,), preloaded=True))
+for _step in (nag_mom_update, signsgd_update, signum_update):
+    globals().update(forms(_step))
+del _step

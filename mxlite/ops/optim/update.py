@@ -1,6 +1,6 @@
 """The variants of an optimizer step: one formula, and the operators derived from it.
 
-A class here says its formula once, as `step` on matching parts of the arrays. From it are derived
+A class here says its formula once, as `step` (see recording.py). From it are derived
 
     X_update          rates are attributes: `mx.nd.sgd_update(w, g, lr=0.1, out=w)`
     mp_X_update       the same for a 16-bit weight with a float32 master copy, the last state
@@ -18,57 +18,50 @@ stays in the cache.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from ...core.dtype import FLAGS, float32, is_floating
 from ...core.errors import DTypeError, OpAttributeError, ShapeError
 from ...core.record import record
-from ...graph.opdef import one_type, Op, with_parameters
+from ...graph.opdef import DType, one_type, Op, with_parameters
+from .recording import Evaluation, evaluation, Rates
 
 CHUNK = 16384  # elements at a time
 
 _float64, _uint8 = FLAGS[1], FLAGS[3]
 
 
-class Rates(NamedTuple):
-    """Learning rate and weight decay as numbers of the weight's type; `t` counts updates from 1."""
-
-    lr: Any
-    wd: Any
-    t: float = 1.0
-
-
 class Update(Op):
     """A step whose rates are attributes; `out` is usually `weight`.
 
-    `step(xp, a, r, t, weight, grad, *states, out)` works on parts of at most CHUNK elements with `scratch`
-    arrays `t` like them; `out` may be `weight`, and `grad` must stay as it is.
+    `step(xp, a, r, weight, grad, *states)` is its formula, which gives the new weight and states.
 
     If the gradient does nothing but accumulate into the one state, that part may come first, and term by term
     for a gradient that is a sum: ``state = k * state + lr * s * grad``, `growth(a)` being (k, s) then. The
-    rest of the step is `rest(xp, a, r, t, weight, state, out)`.
+    rest of the step is the formula `rest(xp, a, r, weight, state)`.
     """
 
     accepts = "float"
     in_place = {"out": "weight"}
     same_shape = True
     recomputable = False
-    scratch: ClassVar[int] = 1
     rates: ClassVar[tuple[str, ...]] = ("lr", "wd")
-    step: ClassVar[Callable[..., None]]
-    rest: ClassVar[Callable[..., None]]
+    step: ClassVar[Callable[..., Any]]
+    rest: ClassVar[Callable[..., Any]]
     step_of: ClassVar[type[Update]]
     form: ClassVar[str] = "plain"
+    has_master: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         cls.step_of = cls
         cls.mutates = cls.inputs[2:]
         # One more, for an output that is not read.
-        cls.workspace = staticmethod(_workspace(cls.scratch + 1))  # type: ignore[method-assign]
+        cls.workspace = staticmethod(_workspace(cls, 1))  # type: ignore[method-assign]
 
         def run(xp: Any, a: Any, arrays: Sequence[Any], work: Any) -> None:
             one(cls, xp, a, Rates(*(getattr(a, n) for n in cls.rates)), arrays, work)
@@ -77,10 +70,15 @@ class Update(Op):
         super().__init_subclass__()
 
     @classmethod
+    def scratch(cls, a: Any, dtype: DType) -> int:
+        """Number of arrays that `whole` needs beside those of the step."""
+        return _whole(cls, a, dtype, True).scratch  # type: ignore[arg-type]
+
+    @classmethod
     def whole(cls, xp: Any, a: Any, r: Rates, arrays: Sequence[Any], work: Any) -> None:
         """The step of one weight; `arrays` are weight, grad, *states, out."""
-        for scratch, parts in chunks(xp, work, cls.scratch, arrays):
-            cls.step(xp, a, r, scratch, *parts[:-1], out=parts[-1])
+        made = _whole(cls, a, arrays[0].dtype, bool(r.wd))  # type: ignore[arg-type]
+        in_chunks(xp, made, r, arrays, work)
 
     @staticmethod
     def growth(a: Any) -> tuple[float, float] | None:
@@ -94,9 +92,12 @@ class Update(Op):
 
 def one(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
     """The step of one weight: `arrays` are weight, grad, *states, out. A gradient of another type is cast."""
-    real = arrays[0].dtype.type
-    r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
-    cls.whole(xp, a, r, arrays, work)
+    cls.whole(xp, a, rounded(rates, arrays[0].dtype), arrays, work)
+
+
+def rounded(rates: Sequence[Any], dtype: DType) -> Rates:
+    """Rates as a formula of arrays of a type meets them."""
+    return Rates(dtype.type(rates[0]), dtype.type(rates[1]), *map(float, rates[2:]))
 
 
 def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[Any], work: Any) -> None:
@@ -109,10 +110,30 @@ def master(cls: type[Update], xp: Any, a: Any, rates: Rates, arrays: Sequence[An
 
 def rest_of(cls: type[Update], xp: Any, a: Any, rates: Rates, weight: Any, state: Any, work: Any) -> None:
     """The rest of a step whose gradient has been accumulated into `state`."""
-    real = weight.dtype.type
-    r = Rates(real(rates[0]), real(rates[1]), *map(float, rates[2:]))
-    for scratch, parts in chunks(xp, work, cls.scratch, (weight, state, weight)):
-        cls.rest(xp, a, r, scratch, *parts[:-1], out=parts[-1])
+    r = rounded(rates, weight.dtype)
+    own = settings(cls, a)  # type: ignore[arg-type]
+    rest = evaluation(cls.rest, own, 2, weight.dtype, bool(r.wd))
+    in_chunks(xp, rest, r, (weight, state, weight), work)
+
+
+@functools.lru_cache(maxsize=1024)
+def settings(cls: Any, a: Any) -> Any:
+    """What a formula reads of the parameters of any form of its step: all but the rates, which are 1."""
+    names = [f.name for f in fields(cls.Attrs) if f.name in cls.rates or hasattr(a, f.name)]
+    return cls.Attrs(**{n: 1 if n in cls.rates else getattr(a, n) for n in names})
+
+
+@functools.lru_cache(maxsize=1024)
+def _whole(cls: Any, a: Any, dtype: DType, decays: bool) -> Evaluation:
+    """The evaluation of a step; `a` are the parameters of any of its forms."""
+    return evaluation(cls.step, settings(cls, a), len(cls.inputs), dtype, decays, not cls.in_place)
+
+
+def in_chunks(xp: Any, made: Evaluation, r: Rates, arrays: Sequence[Any], work: Any) -> None:
+    """Evaluate a formula of arrays of any size: its inputs, and the output, which may be None."""
+    run = made.bound(xp, r)
+    for scratch, parts in chunks(xp, work, made.scratch, arrays):
+        run(parts, scratch)
 
 
 def chunks(xp: Any, work: Any, count: int, arrays: Sequence[Any]) -> Iterator[tuple[Any, tuple[Any, ...]]]:
@@ -137,29 +158,34 @@ def chunks(xp: Any, work: Any, count: int, arrays: Sequence[Any]) -> Iterator[tu
         yield own[:count], tuple(parts)
 
 
-def prepared(xp: Any, a: Any, grad: Any, t: Any) -> Any:
-    """``clip(rescale_grad * grad)``: `grad` itself, or in `t`."""
-    if a.rescale_grad != 1:
-        grad = xp.multiply(grad, a.rescale_grad, out=t)
-    return clipped(xp, grad, a.clip_gradient, t)
+# -- parts of formulas
 
 
-def decayed(xp: Any, a: Any, r: Rates, weight: Any, grad: Any, t: Any, spare: Any, bound: float) -> Any:
-    """``clip(rescale_grad * grad + wd * weight, bound)``: `grad` itself, or in `t`."""
-    if a.rescale_grad != 1:
-        grad = xp.multiply(grad, a.rescale_grad, out=t)
-    if r.wd:
-        xp.multiply(weight, r.wd, out=spare)
-        grad = xp.add(grad, spare, out=t)
-    return clipped(xp, grad, bound, t)
+def prepared(xp: Any, a: Any, grad: Any) -> Any:
+    """``clip(rescale_grad * grad)``"""
+    return clipped(xp, rescaled(a, grad), a.clip_gradient)
 
 
-def clipped(xp: Any, x: Any, bound: float, t: Any) -> Any:
-    """`x` cut to [-bound, bound], in `t`; `x` itself if `bound` is negative."""
-    if bound < 0:
-        return x
-    xp.maximum(x, x.dtype.type(-bound), out=t)
-    return xp.minimum(t, x.dtype.type(bound), out=t)
+def decayed(xp: Any, a: Any, r: Rates, weight: Any, grad: Any, bound: float) -> Any:
+    """``clip(rescale_grad * grad + wd * weight, bound)``"""
+    grad = rescaled(a, grad)
+    return clipped(xp, grad + weight * r.wd if r.wd else grad, bound)
+
+
+def rescaled(a: Any, grad: Any) -> Any:
+    """``rescale_grad * grad``"""
+    return grad if a.rescale_grad == 1 else grad * a.rescale_grad
+
+
+def clipped(xp: Any, x: Any, bound: float) -> Any:
+    """`x` cut to [-bound, bound]; `x` itself if `bound` is negative."""
+    return x if bound < 0 else cut(xp, x, bound)
+
+
+def cut(xp: Any, x: Any, bound: float) -> Any:
+    """`x` cut to [-bound, bound]."""
+    real = x.dtype.type
+    return xp.minimum(xp.maximum(x, real(-bound)), real(bound))
 
 
 def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., None]) -> Callable[..., None]:
@@ -171,17 +197,40 @@ def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., No
     return with_parameters(forward, inputs, outputs, ("work",))
 
 
-def _workspace(count: int, wide: bool = False) -> Callable[..., int]:
-    """`Op.workspace` for `count` arrays like a chunk of the first input, in float32 if `wide`."""
-    return lambda a, inputs, outputs, dtype: (
-        count * min(CHUNK, prod(inputs[0])) * (float32.itemsize if wide else dtype.itemsize)
-    )
+def _workspace(base: type[Update], more: int, wide: bool = False) -> Callable[..., int]:
+    """`Op.workspace` for a step and `more` arrays like a chunk of the first input, in float32 if `wide`."""
+
+    def workspace(a: Any, inputs: Any, outputs: Any, dtype: DType) -> int:
+        kind = float32 if wide else dtype
+        return (base.scratch(a, kind) + more) * min(CHUNK, prod(inputs[0])) * kind.itemsize
+
+    return workspace
 
 
 # -- variants of a step ----------------------------------------------------------------------------------
 
 
-def mixed(base: type[Update], name: str = "") -> type[Op]:
+def forms(
+    base: type[Update], lazily: Sequence[bool] = (), preloaded: bool = False, multi: str = "multi_"
+) -> dict[str, type[Op]]:
+    """The forms of a step by their names, which follow from its own: X, or _X of one that is not public.
+
+    lazily: for each `_lazy_X` whether it has a master copy. preloaded: True for `preloaded_multi_X_update`.
+    """
+    hidden = "_" * base.op_name.startswith("_")
+    x = base.op_name.removesuffix("_update").removeprefix(hidden)
+    made = [mixed(base, f"{hidden}mp_{x}_update")]
+    for masters in (False, True):
+        own = f"{'mp_' * masters}{x}"
+        made += [fused(base, f"_fused_{own}", masters), many(base, f"{hidden}{multi}{own}_update", masters)]
+        if preloaded:
+            made.append(many(base, f"preloaded_multi_{own}_update", masters, preloaded=True))
+        if masters in lazily:
+            made.append(lazy(base, f"_lazy_{own}", masters))
+    return {op.__name__: op for op in made}
+
+
+def mixed(base: type[Update], name: str) -> type[Op]:
     """`mp_X`: weight and gradient are of 16 bits, the states and the master copy `weight32` of 32.
 
     The step is computed on the master copy and rounded into `out`.
@@ -193,7 +242,7 @@ def mixed(base: type[Update], name: str = "") -> type[Op]:
 
     return _form(
         base,
-        name or f"mp_{base.op_name}",
+        name,
         "mixed",
         f"`{base.op_name}` of a 16-bit weight through its float32 copy `weight32`, which is changed in "
         f"place.\n\n"
@@ -204,7 +253,7 @@ def mixed(base: type[Update], name: str = "") -> type[Op]:
         same_shape=True,
         Attrs=base.Attrs,
         infer_type=classmethod(mixed_types),
-        workspace=staticmethod(_workspace(base.scratch + 1, wide=True)),
+        workspace=staticmethod(_workspace(base, 1, wide=True)),
         forward=staticmethod(_kernel(inputs, ("out",), run)),
         has_master=True,
     )
@@ -247,7 +296,7 @@ def fused(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         Attrs=_row_attrs(base),
         infer_shape=staticmethod(infer_shape),
         infer_type=classmethod(infer_type),
-        workspace=staticmethod(_workspace(base.scratch + masters, wide=masters)),
+        workspace=staticmethod(_workspace(base, masters, wide=masters)),
         forward=staticmethod(_kernel(inputs, (), run)),
         timed_as=staticmethod(lambda a: replace(a, row=0)),
         has_master=masters,
@@ -328,7 +377,7 @@ def lazy(base: type[Update], name: str, masters: bool = False) -> type[Op]:
         wide = float32.itemsize if masters else dtype.itemsize
         sizes = [dtype.itemsize] * 2 + [wide] * (len(own_inputs) - 2)  # weight and gradient; states
         gathered = sum(_lines(count * width * size) for size in sizes)
-        scratch = _workspace(base.scratch + masters, wide=masters)
+        scratch = _workspace(base, masters, wide=masters)
         return gathered + scratch(a, ((count, width),), outputs, dtype)
 
     return _form(
@@ -358,14 +407,13 @@ def _lines(nbytes: int) -> int:
     return -(-nbytes // 64) * 64
 
 
-def many(
-    base: type[Update], name: str, masters: bool = False, preloaded: bool = False, counts: str = ""
-) -> type[Op]:
+def many(base: type[Update], name: str, masters: bool = False, preloaded: bool = False) -> type[Op]:
     """`multi_X`: many weights in one call, arrays weight by weight.
 
-    With `preloaded` the rates are the last two arrays. `counts` names the parameter with the numbers of
-    updates, for a step that uses them.
+    With `preloaded` the rates are the last two arrays. `step_count` are the numbers of updates, for a step
+    that uses them.
     """
+    counts = "step_count" if base.rates[2:] else ""
     each = len(base.inputs) + masters
     step = master if masters else one
 
@@ -411,7 +459,7 @@ def many(
         return {f"output{i}": (f"arg{i * each}",) for i in range(a.num_weights)}
 
     def workspace(a: Any, inputs: Any, outputs: Any, dtype: Any) -> int:
-        one = _workspace(base.scratch + 1, masters)
+        one = _workspace(base, 1, masters)
         return max((one(a, (s,), (), dtype) for s in outputs), default=0)
 
     return _form(

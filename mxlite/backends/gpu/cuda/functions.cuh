@@ -1,66 +1,14 @@
 // Functions that expressions (math.cuh) do not have, in float and double.
 #pragma once
 
-#define MX_FUNCTION(name, narrow, wide)                                            \
-    __device__ __forceinline__ float mx_##name(float x) { return narrow(x); }      \
-    __device__ __forceinline__ double mx_##name(double x) { return wide(x); }
-MX_FUNCTION(sin, sinf, sin)
-MX_FUNCTION(cos, cosf, cos)
-MX_FUNCTION(tan, tanf, tan)
-MX_FUNCTION(sinh, sinhf, sinh)
-MX_FUNCTION(cosh, coshf, cosh)
-MX_FUNCTION(asin, asinf, asin)
-MX_FUNCTION(acos, acosf, acos)
-MX_FUNCTION(atan, atanf, atan)
-MX_FUNCTION(asinh, asinhf, asinh)
-MX_FUNCTION(acosh, acoshf, acosh)
-MX_FUNCTION(atanh, atanhf, atanh)
-MX_FUNCTION(log2, log2f, log2)
-MX_FUNCTION(log10, log10f, log10)
 MX_FUNCTION(gamma, tgammaf, tgamma)
 MX_FUNCTION(lgamma, lgammaf, lgamma)
-#define MX_FUNCTION_OF_TWO(name, narrow, wide)                                                 \
-    __device__ __forceinline__ float mx_##name(float x, float y) { return narrow(x, y); }      \
-    __device__ __forceinline__ double mx_##name(double x, double y) { return wide(x, y); }
-MX_FUNCTION_OF_TWO(pow, powf, pow)
-MX_FUNCTION_OF_TWO(hypot, hypotf, hypot)
-MX_FUNCTION_OF_TWO(atan2, atan2f, atan2)
-MX_FUNCTION_OF_TWO(fmod, fmodf, fmod)
-MX_FUNCTION_OF_TWO(copysign, copysignf, copysign)
 
 // Remainder with the sign of y; 0 where y is 0.
-template <typename C> __device__ __forceinline__ C mx_mod(C x, C y) {
-    if (y == C(0)) return C(0);
-    C r = mx_fmod(x, y);
-    if (r == C(0)) return mx_copysign(C(0), y);
-    return (r < C(0)) != (y < C(0)) ? r + y : r;
-}
-
-template <> __device__ __forceinline__ int64 mx_mod<int64>(int64 x, int64 y) {
+__device__ __forceinline__ int64 mx_mod(int64 x, int64 y) {
     if (y == 0 || y == -1) return 0;
     int64 r = x % y;
     return r && (r < 0) != (y < 0) ? r + y : r;
-}
-
-// The largest integer not above x / y, up to rounding, of which mx_mod is the remainder.
-template <typename C> __device__ __forceinline__ C mx_floor_divide(C x, C y) {
-    if (y == C(0)) return x / y;
-    C r = mx_fmod(x, y), q = (x - r) / y;
-    if (r != C(0) && (r < C(0)) != (y < C(0))) q -= C(1);
-    if (q == C(0)) return mx_copysign(C(0), x / y);
-    C below = mx_floor(q);
-    return q - below > C(0.5) ? below + C(1) : below;
-}
-
-// Nearest integer, halves away from 0; the truncated fraction, doubled and truncated, is the step outwards.
-template <typename C> __device__ __forceinline__ C mx_round(C x) {
-    C whole = mx_trunc(x), step = x - whole;
-    return whole + mx_trunc(step + step);
-}
-
-template <typename C> __device__ __forceinline__ C mx_rint(C x) {
-    C below = mx_floor(x);
-    return below + (x - below > C(0.5) ? C(1) : C(0));
 }
 
 __device__ __forceinline__ int64 shifted_left(int64 x, int64 y) {
@@ -84,7 +32,7 @@ __device__ __forceinline__ double series(double x, const double *c, int n) {
 __device__ inline double mx_polygamma(int n, double x) {
     const double pi = 3.14159265358979323846;
     bool mirrored = x < 0;
-    double z = mirrored ? 1 - x : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
+    double z = mirrored ? 1 - x : n ? fabs(x) : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
     for (int k = 2; k <= n; ++k) factorial *= k;
     if (n == 0) {
         for (int i = 0; i < 12 && z < 12; ++i, z += 1) total -= 1 / z;
@@ -94,6 +42,7 @@ __device__ inline double mx_polygamma(int n, double x) {
         if (!mirrored) return total;
         return part == 0 ? 0.0 / 0.0 : total - pi / tan(pi * part);
     }
+    if (mirrored && part == 0) return 0.0 / 0.0;
     for (int i = 0; i < 12 + n && z < 12 + n; ++i, z += 1) total += pow(z, -(n + 1.0));
     total *= factorial;
     double rising = factorial / n;  // (2k + n - 1)! / (2k)!

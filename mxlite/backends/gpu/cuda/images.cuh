@@ -101,9 +101,6 @@ extern "C" __global__ void __launch_bounds__(256) images_of(int64 n, const T *co
 
 // -- local response normalization, (outer, channels, inner)
 
-__device__ __forceinline__ float mx_pow(float x, float y) { return powf(x, y); }
-__device__ __forceinline__ double mx_pow(double x, double y) { return pow(x, y); }
-
 template <typename X, bool SQUARE>
 __device__ __forceinline__ A near_sum(const X *x, int64 at, int channels, int inner, int reach) {
     int c = (int)((uint32)at / inner % channels);

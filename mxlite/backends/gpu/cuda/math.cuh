@@ -6,30 +6,43 @@
 template <typename C> __device__ __forceinline__ C mx_max(C a, C b) { return b != b ? b : a != a ? a : a > b ? a : b; }
 template <typename C> __device__ __forceinline__ C mx_min(C a, C b) { return b != b ? b : a != a ? a : a < b ? a : b; }
 
-__device__ __forceinline__ float mx_exp(float x) { return expf(x); }
-__device__ __forceinline__ double mx_exp(double x) { return exp(x); }
-__device__ __forceinline__ float mx_expm1(float x) { return expm1f(x); }
-__device__ __forceinline__ double mx_expm1(double x) { return expm1(x); }
-__device__ __forceinline__ float mx_log(float x) { return logf(x); }
-__device__ __forceinline__ double mx_log(double x) { return log(x); }
-__device__ __forceinline__ float mx_log1p(float x) { return log1pf(x); }
-__device__ __forceinline__ double mx_log1p(double x) { return log1p(x); }
-__device__ __forceinline__ float mx_tanh(float x) { return tanhf(x); }
-__device__ __forceinline__ double mx_tanh(double x) { return tanh(x); }
-__device__ __forceinline__ float mx_erf(float x) { return erff(x); }
-__device__ __forceinline__ double mx_erf(double x) { return erf(x); }
-__device__ __forceinline__ float mx_sqrt(float x) { return sqrtf(x); }
-__device__ __forceinline__ double mx_sqrt(double x) { return sqrt(x); }
-__device__ __forceinline__ float mx_abs(float x) { return fabsf(x); }
-__device__ __forceinline__ double mx_abs(double x) { return fabs(x); }
-__device__ __forceinline__ float mx_floor(float x) { return floorf(x); }
-__device__ __forceinline__ double mx_floor(double x) { return floor(x); }
-__device__ __forceinline__ float mx_ceil(float x) { return ceilf(x); }
-__device__ __forceinline__ double mx_ceil(double x) { return ceil(x); }
-__device__ __forceinline__ float mx_trunc(float x) { return truncf(x); }
-__device__ __forceinline__ double mx_trunc(double x) { return trunc(x); }
-__device__ __forceinline__ float mx_cbrt(float x) { return cbrtf(x); }
-__device__ __forceinline__ double mx_cbrt(double x) { return cbrt(x); }
+#define MX_FUNCTION(name, narrow, wide)                                            \
+    __device__ __forceinline__ float mx_##name(float x) { return narrow(x); }      \
+    __device__ __forceinline__ double mx_##name(double x) { return wide(x); }
+MX_FUNCTION(exp, expf, exp)
+MX_FUNCTION(expm1, expm1f, expm1)
+MX_FUNCTION(log, logf, log)
+MX_FUNCTION(log1p, log1pf, log1p)
+MX_FUNCTION(log2, log2f, log2)
+MX_FUNCTION(log10, log10f, log10)
+MX_FUNCTION(tanh, tanhf, tanh)
+MX_FUNCTION(erf, erff, erf)
+MX_FUNCTION(sqrt, sqrtf, sqrt)
+MX_FUNCTION(cbrt, cbrtf, cbrt)
+MX_FUNCTION(abs, fabsf, fabs)
+MX_FUNCTION(floor, floorf, floor)
+MX_FUNCTION(ceil, ceilf, ceil)
+MX_FUNCTION(trunc, truncf, trunc)
+MX_FUNCTION(rint, rintf, rint)
+MX_FUNCTION(sin, sinf, sin)
+MX_FUNCTION(cos, cosf, cos)
+MX_FUNCTION(tan, tanf, tan)
+MX_FUNCTION(asin, asinf, asin)
+MX_FUNCTION(acos, acosf, acos)
+MX_FUNCTION(atan, atanf, atan)
+MX_FUNCTION(sinh, sinhf, sinh)
+MX_FUNCTION(cosh, coshf, cosh)
+MX_FUNCTION(asinh, asinhf, asinh)
+MX_FUNCTION(acosh, acoshf, acosh)
+MX_FUNCTION(atanh, atanhf, atanh)
+#define MX_FUNCTION_OF_TWO(name, narrow, wide)                                                 \
+    __device__ __forceinline__ float mx_##name(float x, float y) { return narrow(x, y); }      \
+    __device__ __forceinline__ double mx_##name(double x, double y) { return wide(x, y); }
+MX_FUNCTION_OF_TWO(pow, powf, pow)
+MX_FUNCTION_OF_TWO(hypot, hypotf, hypot)
+MX_FUNCTION_OF_TWO(atan2, atan2f, atan2)
+MX_FUNCTION_OF_TWO(fmod, fmodf, fmod)
+MX_FUNCTION_OF_TWO(copysign, copysignf, copysign)
 __device__ __forceinline__ float mx_fma(float a, float b, float c) { return fmaf(a, b, c); }
 __device__ __forceinline__ double mx_fma(double a, double b, double c) { return fma(a, b, c); }
 // Cumulative normal distribution at x; erfc keeps the precision of the lower tail.
@@ -46,6 +59,6 @@ template <typename C> __device__ __forceinline__ C mx_softplus(C x) {
 }
 
 template <typename C> __device__ __forceinline__ C mx_bell(C x) { return mx_exp(x * x * C(-0.5)); }
-template <typename C> __device__ __forceinline__ C mx_sign(C x) { return x > C(0) ? C(1) : x < C(0) ? C(-1) : x; }
+template <typename C> __device__ __forceinline__ C mx_sign(C x) { return x > C(0) ? C(1) : x < C(0) ? C(-1) : x + C(0); }
 template <typename C> __device__ __forceinline__ C mx_through_float16(C x) { return to<C>(from<float16>(x)); }
 template <typename C> __device__ __forceinline__ C mx_through_bfloat16(C x) { return to<C>(from<bfloat16>(x)); }

@@ -162,8 +162,3 @@ def _sweep(name: str, formula: Traced, dtypes: tuple[str, ...], master: bool) ->
         + "\n".join(body)
         + "\n}\n"
     )
-
-
-def shape_of(formula: Traced) -> Traced:
-    """The formula without its numbers, which the text does not depend on."""
-    return formula._replace(constants=(0.0,) * len(formula.constants), numbers=(0.0,) * len(formula.numbers))

@@ -13,6 +13,8 @@ from mxlite.backends.gpu.handwritten.weights import capacity_for
 from mxlite.backends.gpu.kernels.optim import gradients, lamb
 from mxlite.backends.gpu.matrix import recurrent_cells
 from mxlite.graph.attrs import parse_attrs
+from mxlite.ops.optim.lamb_updates import direction
+from mxlite.ops.optim.update import settings
 from tests.backends.gpu.machine_code import ARCHITECTURES, compiled
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
@@ -61,7 +63,9 @@ def test_lamb(kind, architecture):
     attrs = attrs_of(ops.lamb_update)
     wide = np.dtype("float64" if kind == "float64" else "float32")
     first = tuple(trace(ops.lamb_update_phase1, attrs, wide, d) for d in (True, False))
-    second = tuple(traced(lamb._again, attrs, 3, 2, wide, d) for d in (True, False))
+    second = tuple(
+        traced(direction, settings(ops.lamb_update_phase1, attrs), 3, wide, d) for d in (True, False)
+    )
     dtypes = (kind, kind, wide.name, wide.name) + (("float32",) if kind == "bfloat16" else ())
     source = lamb.source(first, second, dtypes, kind == "bfloat16", 1 if kind == "float64" else 16)
     found = compiled(source, architecture)

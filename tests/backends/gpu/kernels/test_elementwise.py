@@ -13,7 +13,7 @@ from mxlite.backends.gpu.kernels import table
 from mxlite.backends.gpu.kernels.arithmetic.elementwise import Loop
 from mxlite.ops import find_op
 from mxlite.te.expression import evaluate, Writer
-from mxlite.te.steps import NUMPY
+from mxlite.te.steps import COMPARISONS, NUMPY
 from tests.emulators.emulated_device import compiler, EmulatedDevice
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")
@@ -38,14 +38,27 @@ def test_every_step_computes_what_numpy_does(wide):
     """One kernel with all steps, on numbers of every kind."""
     w = Writer()
     a, b = w.input(), w.input()
-    two = {"add", "sub", "mul", "div", "max", "min", "eq", "ne", "gt", "ge", "lt", "le"}
+    two = {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "max",
+        "min",
+        "pow",
+        "hypot",
+        "arctan2",
+        "fmod",
+        "copysign",
+        *COMPARISONS,
+    }
     names, values = [], []
     for name in NUMPY:
         if name == "select":
             value = w("select", w("gt", a, b), a, 0.25)
         elif name in two:
             value = w(name, a, b)
-            if name in ("eq", "ne", "gt", "ge", "lt", "le"):
+            if name in COMPARISONS:
                 value = w("select", value, 1.0, 0.0)
         else:
             value = w(name, a)

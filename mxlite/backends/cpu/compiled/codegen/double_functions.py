@@ -36,14 +36,14 @@ def polynomial(d: Doubles, x: Value, coefficients: tuple[float, ...]) -> Value:
     return value
 
 
-def exp(d: Doubles, x: Value) -> Value:
-    """e^x."""
+def exp(d: Doubles, x: Value, terms: int = len(_EXP)) -> Value:
+    """e^x; 10 terms of the series are enough for float32."""
     x = d.below(d.above(x, d.const(-746.0)), d.const(710.0))
     shifted = d.add(d.mul(x, d.const(math.log2(math.e))), d.const(_MAGIC))
     n = d.sub(shifted, d.const(_MAGIC))
     r = d.fma(n, d.const(-_LN2_HIGH), x)
     r = d.fma(n, d.const(-_LN2_LOW), r)
-    value = polynomial(d, r, _EXP)
+    value = polynomial(d, r, _EXP[:terms])
     # 2^n may be no float64 while the result is one, so it is applied by halves.
     whole = d.whole("sub", d.as_whole(shifted), d.every_whole(_MAGIC_BITS))
     half = d.whole("ashr", whole, d.every_whole(1))
@@ -55,8 +55,8 @@ def _power_of_two(d: Doubles, n: Value) -> Value:
     return d.as_double(d.whole("shl", biased, d.every_whole(52)))
 
 
-def log(d: Doubles, x: Value) -> Value:
-    """The natural logarithm; -inf at 0, NaN below."""
+def log(d: Doubles, x: Value, terms: int = len(_LOG)) -> Value:
+    """The natural logarithm; -inf at 0, NaN below. 7 terms of the series are enough for float32."""
     tiny = d.compare("olt", x, d.const(2.0**-1022))
     bits = d.as_whole(d.select(tiny, d.mul(x, d.const(2.0**54)), x))
     over = d.whole("sub", bits, d.every_whole(_ROOT_HALF_BITS))
@@ -69,7 +69,7 @@ def log(d: Doubles, x: Value) -> Value:
     s = d.div(f, d.add(f, d.const(2.0)))
     square = d.mul(s, s)
     half = d.mul(d.mul(f, f), d.const(0.5))
-    y = d.mul(s, d.muladd(square, polynomial(d, square, _LOG), half))
+    y = d.mul(s, d.muladd(square, polynomial(d, square, _LOG[:terms]), half))
     y = d.muladd(e, d.const(_LN2_LOW), y)
     y = d.sub(f, d.sub(half, y))
     y = d.fma(e, d.const(_LN2_HIGH), y)
@@ -90,21 +90,25 @@ def log1p(d: Doubles, x: Value) -> Value:
 def sin(d: Doubles, x: Value) -> Value:
     """The sine, of -0.0 too; arguments are taken to be below 2^20 in size."""
     n = d.add(d.intrinsic("rint", d.mul(x, d.const(1 / math.pi))), d.const(0.0))  # never -0.0
-    return _turned(d, x, n, n)
+    return signed_sine(d, apart(d, x, n), n)
 
 
 def cos(d: Doubles, x: Value) -> Value:
     """The cosine, as the sine of the distance from the nearest zero."""
     n = d.intrinsic("rint", d.sub(d.mul(x, d.const(1 / math.pi)), d.const(0.5)))
-    return d.neg(_turned(d, x, d.add(n, d.const(0.5)), n))
+    return d.neg(signed_sine(d, apart(d, x, d.add(n, d.const(0.5))), n))
 
 
-def _turned(d: Doubles, x: Value, turns: Value, n: Value) -> Value:
-    """(-1)^n sin(x - turns pi)."""
+def apart(d: Doubles, x: Value, turns: Value) -> Value:
+    """x - turns pi."""
     r = d.fma(turns, d.const(-_PI_HIGH), x)
-    r = d.fma(turns, d.const(-_PI_LOW), r)
+    return d.fma(turns, d.const(-_PI_LOW), r)
+
+
+def signed_sine(d: Doubles, r: Value, n: Value, terms: int = len(_SIN)) -> Value:
+    """(-1)^n sin(r) for r from -pi / 2 to pi / 2; 7 terms of the series are enough for float32."""
     square = d.mul(r, r)
-    y = d.muladd(d.mul(d.mul(square, r), polynomial(d, square, _SIN)), d.const(1.0), r)
+    y = d.muladd(d.mul(d.mul(square, r), polynomial(d, square, _SIN[:terms])), d.const(1.0), r)
     y = d.intrinsic("copysign", y, r)  # the sum of zeros has lost the sign of one
     odd = d.whole("shl", d.as_whole(d.add(n, d.const(_MAGIC))), d.every_whole(63))
     return d.as_double(d.whole("xor", d.as_whole(y), odd))

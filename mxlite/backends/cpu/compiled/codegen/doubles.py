@@ -130,6 +130,14 @@ class Doubles(Arithmetic):
         """The smaller of a and `most`; a where a is NaN."""
         return self.f.below(a, most)
 
+    def maximum(self, a: Value, b: Value) -> Value:
+        """As numpy.maximum: NaN where either is."""
+        return self.select(self.compare("uno", a, a), a, self.above(b, a))
+
+    def minimum(self, a: Value, b: Value) -> Value:
+        """As numpy.minimum: NaN where either is."""
+        return self.select(self.compare("uno", a, a), a, self.below(b, a))
+
     def whole(self, name: str, a: Value, b: Int) -> Value:
         """An instruction on vectors of 64-bit whole numbers."""
         return self.f.binary(name, a, b)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from .....te.steps import Step
-from . import functions
+from . import functions, widened
 from .emitter import Function
 from .ir import Constant, Value
 
@@ -31,8 +31,9 @@ _COMPARE = {"eq": "oeq", "ne": "une", "gt": "ogt", "ge": "oge", "lt": "olt", "le
 _EMIT: Mapping[str, Callable[..., Value]] = {
     **{n: getattr(Function, n) for n in ("add", "sub", "mul", "div", "neg", "abs", "sqrt", "select")},
     **{n: getattr(functions, n) for n in ("exp", "expm1", "log", "log1p", "tanh", "sigmoid", "softplus")},
-    **{n: getattr(functions, n) for n in ("erf", "rsqrt", "sign")},
-    **{n: (lambda f, x, n=n: f.intrinsic(n, x)) for n in ("floor", "ceil", "trunc")},
+    **{n: getattr(functions, n) for n in ("erf", "rsqrt", "sign", "log2", "log10")},
+    **widened.CALLS,
+    **{n: (lambda f, *x, n=n: f.intrinsic(n, *x)) for n in ("floor", "ceil", "trunc", "rint", "copysign")},
     **{n: (lambda f, a, b, how=how: f.compare(how, a, b)) for n, how in _COMPARE.items()},
     "max": _maximum,
     "min": _minimum,

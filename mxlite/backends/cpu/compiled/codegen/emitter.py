@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from .....core.machine_code import native
 from .arithmetic import Arithmetic
 from .instructions import Instructions, NBYTES, quoted
-from .ir import FLOAT, I32, listed, number, Operand as Int, Type, type_of, Value, zero
+from .ir import FLOAT, I1, I32, listed, number, Operand as Int, Type, type_of, Value, zero
 
 Body = Callable[..., "Sequence[Value] | Value | None"]
 Join = Callable[[Value, Value], Value]
@@ -371,6 +371,10 @@ class Function(Instructions, Arithmetic):
         return self.call(
             a.type.element, f"llvm.vector.reduce.fadd.{a.type.short}", nothing, a, flags="reassoc"
         )
+
+    def any_of(self, mask: Value) -> Value:
+        """An i1: true if the mask holds in any lane."""
+        return self.call(I1, f"llvm.vector.reduce.or.{mask.type.short}", mask)
 
     def largest(self, a: Value) -> Value:
         """The largest lane of `a`, in all lanes; NaN if there is one."""

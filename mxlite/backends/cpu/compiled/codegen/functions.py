@@ -7,10 +7,12 @@ in units of the last place of a float32, over all arguments
 (tests/backends/cpu/test_compiled.py measures them):
 
     exp 1.2   expm1 2   log 1.2   log1p 2.5   tanh 2.5   sigmoid 2.5   softplus 2.5   erf 2.5
-    sqrt, reciprocal 0.5   rsqrt 1.5   gauss, gelu: absolute error 2e-7 of max(1, |x|)
+    log2 2   log10 2.5   sqrt, reciprocal 0.5   rsqrt 1.5   gauss, gelu: absolute error 2e-7 of max(1, |x|)
 """
 
 from __future__ import annotations
+
+import math
 
 from .emitter import Function, width
 from .ir import I16, I32, number, Value, zero
@@ -18,6 +20,8 @@ from .ir import I16, I32, number, Value, zero
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.693145751953125  # 16 bits of ln 2: exact times any exponent
 _LN2_LOW = 1.428606820309417e-06  # the rest
+_LOG2E_LOW = 1.92596298909109e-08  # what float32 leaves of log2(e)
+_LOG2_HIGH, _LOG2_LOW = 0.301025390625, 4.6050389811980175e-06  # log10(2), as ln 2
 _MAGIC = 12582912.0  # 1.5 * 2**23: adding it rounds to a whole number, in the low bits
 _MAGIC_BITS = 0x4B400000
 
@@ -99,11 +103,34 @@ def expm1(f: Function, x: Value) -> Value:
     # Half of 2^n, which itself may be too large.
     half = power_of_two(f, f.binary("sub", whole_number(f, shifted), 1))
     value = f.fma(half, small, f.sub(half, f.const(0.5)))
-    return f.add(value, value)
+    return f.intrinsic("copysign", f.add(value, value), x)  # the sum has lost the sign of -0.0
 
 
 def log(f: Function, x: Value) -> Value:
     """The natural logarithm; -inf at 0, NaN below."""
+    e, r, square, y = _log_parts(f, x)
+    y = f.fma(e, f.const(_LN2_LOW), y)
+    y = f.add(r, f.fma(square, f.const(-0.5), y))
+    return _log_ends(f, x, f.fma(e, f.const(_LN2_HIGH), y))
+
+
+def log2(f: Function, x: Value) -> Value:
+    """The logarithm to base 2, exact for its powers."""
+    e, r, square, y = _log_parts(f, x)
+    y = f.add(r, f.fma(square, f.const(-0.5), y))
+    return _log_ends(f, x, f.add(e, f.fma(y, f.const(_LOG2E), f.mul(y, f.const(_LOG2E_LOW)))))
+
+
+def log10(f: Function, x: Value) -> Value:
+    """The logarithm to base 10."""
+    e, r, square, y = _log_parts(f, x)
+    y = f.add(r, f.fma(square, f.const(-0.5), y))
+    y = f.fma(e, f.const(_LOG2_LOW), f.mul(y, f.const(math.log10(math.e))))
+    return _log_ends(f, x, f.fma(e, f.const(_LOG2_HIGH), y))
+
+
+def _log_parts(f: Function, x: Value) -> tuple[Value, Value, Value, Value]:
+    """e, r, r^2 and log(1 + r) - r + r^2 / 2, where x = 2^e (1 + r) and 1 + r is near 1."""
     tiny = f.compare("olt", x, f.const(1.1754943508222875e-38))
     scaled = f.select(tiny, f.mul(x, f.const(2.0**23)), x)
     bits = f.as_int(scaled)
@@ -114,10 +141,11 @@ def log(f: Function, x: Value) -> Value:
     e = f.cast("sitofp", exponent, f.vector)
     e = f.select(tiny, f.sub(e, f.const(23.0)), e)
     square = f.mul(r, r)
-    y = f.mul(f.mul(square, r), f.polynomial(r, _LOG))
-    y = f.fma(e, f.const(_LN2_LOW), y)
-    y = f.add(r, f.fma(square, f.const(-0.5), y))
-    y = f.fma(e, f.const(_LN2_HIGH), y)
+    return e, r, square, f.mul(f.mul(square, r), f.polynomial(r, _LOG))
+
+
+def _log_ends(f: Function, x: Value, y: Value) -> Value:
+    """A logarithm `y` of x, with its values for infinity, NaN, 0 and numbers below."""
     y = f.select(f.compare("olt", x, f.const(float("inf"))), y, x)
     y = f.select(f.compare("olt", x, f.const(0.0)), f.const(float("nan")), y)
     return f.select(f.compare("oeq", x, f.const(0.0)), f.const(float("-inf")), y)
@@ -129,7 +157,8 @@ def log1p(f: Function, x: Value) -> Value:
     lost = f.div(f.sub(x, f.sub(y, f.const(1.0))), y)  # what the sum rounded away
     ordinary = f.compare("one", f.abs(y), f.const(float("inf")))
     ordinary = f.both(ordinary, f.compare("une", y, f.const(0.0)))
-    return f.add(log(f, y), f.select(ordinary, lost, f.const(0.0)))
+    # The sum has lost the sign of -0.0.
+    return f.intrinsic("copysign", f.add(log(f, y), f.select(ordinary, lost, f.const(0.0))), x)
 
 
 def tanh(f: Function, x: Value) -> Value:

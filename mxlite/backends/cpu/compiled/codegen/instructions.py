@@ -156,6 +156,11 @@ class Instructions(Integers):
         """The end of the function."""
         self.do("ret")
 
+    def gives(self, value: Value) -> None:
+        """The end of a function that has a value."""
+        self.do("ret", value)
+        self.prune()
+
     # -- control ---------------------------------------------------------------------------------
 
     def _label(self) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 from .....te.steps import Numpy, StandIn
 from . import double_functions as functions
 from .doubles import Doubles
-from .emitter import Function, Module, width
+from .emitter import Function, width
 from .ir import number, type_of, Value
 
 
@@ -130,13 +130,11 @@ class Tracer(Numpy):
         module = self.d.f.module
         name = ".".join((formula.__qualname__, *(f"{n}{c}" for n, c in constants.items())))
         if name not in module.routines:
-            made = module.routines[name] = _Routine(module, name, len(operands))
+            kind = type_of("double", width())
+            given = {f"a{k}": kind for k in range(len(operands))}
+            made = module.routines[name] = Function(module, name, None, given, kind)
             xp = Tracer(Doubles(made))
-            made.gives(
-                xp.value(
-                    formula(xp, *(xp.real(made.arg(f"a{k}")) for k in range(len(operands))), **constants)
-                )
-            )
+            made.gives(xp.value(formula(xp, *(xp.real(made.arg(n)) for n in given), **constants)))
         return self.real(self.d.f.called(self.d.vector, name, *(self.value(x) for x in operands)))
 
     # -- counterparts of numpy's -----------------------------------------------------------------
@@ -187,16 +185,3 @@ _STEPS: Mapping[str, Callable[..., Value]] = {
     "pow": functions.power,  # of a >= 0, and not 0^0
 }
 """The instructions of each step. The larger and the smaller of a vector and a number: nan stays."""
-
-
-class _Routine(Function):
-    """A function of vectors of float64 that gives one."""
-
-    def __init__(self, module: Module, name: str, count: int) -> None:
-        kind = type_of("double", width())
-        super().__init__(module, name, None, {f"a{k}": kind for k in range(count)}, kind)
-
-    def gives(self, value: Value) -> None:
-        """The end of the function."""
-        self.do("ret", value)
-        self.prune()

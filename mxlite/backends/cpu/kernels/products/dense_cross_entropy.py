@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +13,15 @@ from .....core.machine_code import native
 from .....graph.ir import Shape
 from .....graph.opdef import DType
 from .....ops.elementwise.cast import Cast
+from .....ops.optim.update import settings
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import Backend, ChosenKernel, connected, Request
 from ....fused.dense_cross_entropy import DenseCrossEntropy
 from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate
 from ....fused.tile_sizes import score_tiles, weight_cast_tiles
-from ...compiled import call, cross_entropy, storable, threads_for, update as compiled_update, usable
+from ...compiled import call, cross_entropy, storable, threads_for, usable
 from ...compiled.matrix.column_sum import ColumnSum
+from ...compiled.update import update_step
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
@@ -229,10 +229,9 @@ def _update(r: Request) -> ChosenKernel | None:
     made = _chunks(r, True, growth)
     if made is None:
         return None
-    kinds = (float32.name, float32.name)
-    rest = compiled_update.code(op, replace(attrs, row=0), kinds, False, rest=True)
-    size = prod(r.inputs[1])
-    threads = threads_for(4 * size * float32.itemsize)
+    rest = update_step(op.rest, settings(op, attrs), (float32, float32), gradient=False)
+    if rest is None:
+        return None
     pieces: list[Piece] = [
         ((scratch_bytes(made.pieces),), _byte),
         ((0 if growth.alpha is None else made.whole.rows, made.width), float32),
@@ -260,14 +259,8 @@ def _update(r: Request) -> ChosenKernel | None:
             before.append(partial(np.multiply, state, np.float32(keeps), state))
         outs = out, d_data, state, d_bias
         calls = made.calls(data, weight, bias, label, d_out, outs, for_chunks, scaled)
-        slots = [
-            address_of(hyper) + hyper.strides[0] * attrs.row,
-            size,
-            address_of(weight),
-            address_of(state),
-        ]
-        after = call(rest, "update", slots, threads, keep=(weight, state, hyper))
-        return in_turn([*before, *calls, after])
+        more, rates = rest.reads(hyper, attrs.row)
+        return in_turn([*before, *calls, *more, rest.run(rates, [((weight, state), weight)])])
 
     name = f"{made.name}, {op.op_name}"
     return connected(connect, scratch_bytes(pieces), name, mutates=True)

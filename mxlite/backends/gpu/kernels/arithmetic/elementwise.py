@@ -48,7 +48,11 @@ _STEPS = {
     "to_float16": "mx_through_float16({})",
     "to_bfloat16": "mx_through_bfloat16({})",
     **{n: f"mx_{n}({{}})" for n in "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf".split()},
-    **{n: f"mx_{n}({{}})" for n in "normal bell sign floor ceil trunc".split()},
+    **{n: f"mx_{n}({{}})" for n in "normal bell sign floor ceil trunc rint".split()},
+    **{n: f"mx_{n}({{}})" for n in "sin cos tan sinh cosh log2 log10 cbrt".split()},
+    **{f"arc{n}": f"mx_a{n}({{}})" for n in "sin cos tan sinh cosh tanh".split()},
+    **{n: f"mx_{n}({{}}, {{}})" for n in "pow hypot fmod copysign".split()},
+    "arctan2": "mx_atan2({}, {})",
 }
 """The text of each step of an expression; see `te.steps.NUMPY`."""
 

@@ -26,25 +26,19 @@ from .....ops import (
     mp_lamb_update_phase2,
 )
 from .....ops.optim.lamb_updates import direction
+from .....ops.optim.update import settings
 from ....base import ChosenKernel, Request
-from ....elementwise.update import trace, Traced, traced
+from ....elementwise.update import trace_both, Traced, traced
 from ...compiler.kinds import FLOATS
 from ...compiler.source import assembled, kernel, KernelSource, NAMES, shared
 from ...handwritten.each import launch, spread, THREADS
-from ...handwritten.step_source import element, factors, num_numbers, numbers, shape_of
+from ...handwritten.step_source import element, factors, num_numbers, numbers
 from ...handwritten.weights import capacity_for, CHUNK, tables, text, Weight
 from ...rows import answer, table
 from ...runtime.device import Device, InOrder, nothing, pointer, Run
 from .update import rows_by, UpdateStep
 
 MOST_PARTS = 1024  # blocks of a layer
-
-
-def _again(xp: Any, a: Any, r: Any, scratch: Any, arrays: Any) -> Sequence[Any]:
-    """The direction, recomputed from the moments that the first launch has written."""
-    weight, mean, var = arrays
-    direction(xp, a, r, weight, mean, var, scratch[0], scratch[1])
-    return [scratch[0]]
 
 
 @functools.lru_cache(maxsize=256)
@@ -150,9 +144,9 @@ class Layers:
     def __init__(self, device: Device, attrs: Any, dtypes: tuple[DType, ...], master: bool) -> None:
         wide = dtypes[-1] if master else dtypes[0]
         self.device, self.master, self.attrs = device, master, attrs
-        both = (True, False)
-        self.first = tuple(trace(lamb_update_phase1, attrs, wide, decays) for decays in both)
-        self.second = tuple(traced(_again, attrs, 3, 2, wide, decays) for decays in both)
+        self.first = trace_both(lamb_update_phase1, attrs, wide)
+        own = settings(lamb_update_phase1, attrs)
+        self.second = tuple(traced(direction, own, 3, wide, decays) for decays in (True, False))
         self.dtypes = tuple(d.name for d in dtypes)
 
     def weight(self, arrays: Sequence[Any], out: Any, **rates: Any) -> Weight:
@@ -167,7 +161,7 @@ class Layers:
         more = [numbers(*self.first), numbers(*self.second), pointer(device.address(work))]
         more += [ctypes.c_double(self.attrs.lower_bound), ctypes.c_double(self.attrs.upper_bound)]
         capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
-        first, second = (tuple(map(shape_of, pair)) for pair in (self.first, self.second))
+        first, second = ((a.shape, b.shape) for a, b in (self.first, self.second))
         made = source(first, second, self.dtypes, self.master, capacity)
         runs: list[Run] = []
         for of_weights, count, blocks in tables(weights, capacity):

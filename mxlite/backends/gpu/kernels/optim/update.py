@@ -22,10 +22,10 @@ import numpy as np
 from .....graph.opdef import DType
 from .....ops import ALL
 from ....base import ChosenKernel, Request
-from ....elementwise.update import trace
+from ....elementwise.update import trace_both
 from ....fused.update_group import FusedUpdates
 from ...compiler.kinds import FLOATS
-from ...handwritten.step_source import numbers, shape_of, source
+from ...handwritten.step_source import numbers, source
 from ...handwritten.weights import capacity_for, is_packed, launches, Weight
 from ...rows import answer, table
 from ...runtime.device import Device, InOrder, Run
@@ -40,7 +40,7 @@ class UpdateStep:
         """dtypes: those of weight, gradient, states and copy."""
         wide = dtypes[-1] if master else dtypes[0]
         self.device, self.master, self.rates = device, master, rates
-        self.both = tuple(trace(step, attrs, wide, decays) for decays in (True, False))
+        self.both = trace_both(step, attrs, wide)
         self.dtypes = tuple(d.name for d in dtypes)
         self.items = [d.itemsize for d in (*dtypes, dtypes[0])]
         self.kind = (self.both, self.dtypes, master, rates)
@@ -56,8 +56,7 @@ class UpdateStep:
         decaying, plain = self.both
         more = [numbers(decaying, plain)]
         capacity = capacity_for(len(self.dtypes) + 1, len(weights), more)
-        shape = [shape_of(t) for t in self.both]
-        made = source(shape[0], shape[1], self.dtypes, self.master, self.rates, capacity)
+        made = source(decaying.shape, plain.shape, self.dtypes, self.master, self.rates, capacity)
         return Updates(self, weights, launches(self.device, made, "update", weights, capacity, *more))
 
     @staticmethod
@@ -142,7 +141,7 @@ def _name(r: Request) -> str:
 
 def _single(device: Device, r: Request, maker: Maker) -> ChosenKernel | None:
     """Kernel for one weight, whose rates are attributes."""
-    base, master = r.op.step_of, r.op.form == "mixed"  # type: ignore[attr-defined]
+    base, master = r.op.step_of, r.op.has_master  # type: ignore[attr-defined]
     step = _step(device, maker, base, r.attrs, r.dtypes, master)
     if step is None:
         return None
