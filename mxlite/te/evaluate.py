@@ -48,7 +48,7 @@ class Evaluation:
         key = xp, wanted
         if key not in self._programs:
             self._programs[key] = _Program(xp, self.sweeps, wanted)
-        with xp.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             self._programs[key].run(arrays, made, work)
 
 
@@ -187,12 +187,7 @@ class _SweepProgram:
         if name == "gather":
             return self._picked(i, part)
         if name == "broadcast":
-            to, shape, (x,) = self.xp.broadcast_to, part.shape, operands
-
-            def broadcast(v: Values, b: _Block) -> None:
-                v[i] = to(v[x], _within(shape, b.lengths))
-
-            return broadcast
+            return self._broadcast(i, part)
         place = self._placed(i, part)
         if part.is_reduction:
             function, axes, (x,) = _reduction(self.xp, part).reduce, part.axes, operands
@@ -252,6 +247,21 @@ class _SweepProgram:
             v[i] = x
 
         return loaded
+
+    def _broadcast(self, i: int, part: Part) -> Instruction:
+        (x,), shape = part.operands, part.shape
+        if not self.plan.readers[i]:  # it is stored, which broadcasts
+
+            def same(v: Values, b: _Block) -> None:
+                v[i] = v[x]
+
+            return same
+        to = self.xp.broadcast_to
+
+        def broadcast(v: Values, b: _Block) -> None:
+            v[i] = to(v[x], _within(shape, b.lengths))
+
+        return broadcast
 
     def _positions(self, i: int, part: Part) -> Instruction:
         arange, (axis,), rank = self.xp.arange, part.axes, len(part.shape)
@@ -327,9 +337,14 @@ class _SweepProgram:
         domain = self.sweep.domain
         lacking = [k for k, m in enumerate(self.plan.domains[n]) if m == 1 != domain[k]]
 
+        may_be_there = bool(self.plan.donors.get(n)) and self.plan.parts[root].name == "input"
+        shares = self.xp.may_share_memory
+
         def stored(v: Values, b: _Block) -> None:
             if all(b.is_last[k] for k in lacking):
-                copyto(b.outs[n][b.where[mask]], v[root], casting="unsafe")
+                out = b.outs[n][b.where[mask]]
+                if not (may_be_there and shares(out, v[root])):
+                    copyto(out, v[root], casting="unsafe")
 
         return stored
 
@@ -402,8 +417,7 @@ def _rsqrt(xp: Any, x: Any, out: Any) -> None:
 def _sigmoid(xp: Any, x: Any, out: Any) -> None:
     """1 / (1 + exp(-x)): exp gives infinity for what is far below 0, and 1 / infinity the right 0."""
     xp.negative(x, out=out)
-    with xp.errstate(over="ignore"):
-        xp.exp(out, out=out)
+    xp.exp(out, out=out)
     xp.add(out, 1, out=out)
     xp.divide(1, out, out=out)
 

@@ -200,7 +200,10 @@ def _evaluated(
     if absent or set(made) != set(makes):
         missing = sorted(absent) or sorted(set(makes) - set(made))
         raise DefinitionError(f"{op.op_name} computes {sorted(made)}, but there is no {missing}.")
-    donors = {o: frozenset(d) & reads for o, d in op.in_place_options(a).items()}
+    donors = {
+        o: frozenset(d for d in inputs if d in reads and prod(known[d]) == prod(known[o]))
+        for o, inputs in op.in_place_options(a).items()
+    }
     return Evaluation(t, made, domains, computed_type(dtype, out_types), dtypes, donors)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mxlite.ops.elementwise.activation import Activation, LeakyReLU, relu, sigmoid, tanh
+from mxlite.ops.elementwise.activation import Activation, relu, sigmoid, tanh
+from mxlite.ops.elementwise.leaky import LeakyReLU
 from mxlite.ops.loss.loss import (
     BlockGrad,
     LinearRegressionOutput,

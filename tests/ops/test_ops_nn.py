@@ -8,7 +8,7 @@ import pytest
 from mxlite.backends.cpu.backend import CPU
 from mxlite.core.errors import OpAttributeError, ShapeError
 from mxlite.graph.attrs import parse_attrs
-from mxlite.ops.elementwise.activation import LeakyReLU
+from mxlite.ops.elementwise.leaky import LeakyReLU
 from mxlite.ops.loss.loss import MAERegressionOutput, MakeLoss, SoftmaxOutput
 from mxlite.ops.nn.conv import Convolution
 from mxlite.ops.nn.dense import FullyConnected

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ...core.errors import ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
-from ..blocks import sum_to, sum_to_bytes
+from ..declared import Declared
 from .elementwise import Elementwise
 
 
@@ -20,10 +19,6 @@ class _Stretch(Elementwise):
     @staticmethod
     def compute(w, a, data):
         return {"out": data}
-
-    @staticmethod
-    def forward(xp, a, data, *, out):
-        xp.copyto(out, data)
 
 
 class broadcast_to(_Stretch):
@@ -120,12 +115,8 @@ class broadcast_like(Elementwise):
     def compute(w, a, lhs, rhs):
         return {"out": lhs}
 
-    @staticmethod
-    def forward(xp, a, lhs, rhs, *, out):
-        xp.copyto(out, lhs)
 
-
-class _sum_like(Op):
+class _sum_like(Declared):
     """`data` summed over the axes along which `like` would be stretched to its shape.
 
     data: (...);  like: a shape that stretches to `data`'s  ->  out: `like`'s shape. Only the shape of `like`
@@ -135,6 +126,7 @@ class _sum_like(Op):
     inputs = ("data", "like")
     shape_only = ("like",)
     in_place = {"out": "data"}
+    backward_reads = ("d_out",)
     flops_per_input = 1
     same_type = ("data",)
 
@@ -144,20 +136,8 @@ class _sum_like(Op):
         return (data, like), (like,)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return sum_to_bytes(inputs[0], outputs[0], dtype)
-
-    @staticmethod
     def compute(t, a, data, like):
         return {"out": t.reduced_to(data, data.shape, like.shape)}
-
-    @staticmethod
-    def forward(xp, a, data, like, *, out, work):
-        sum_to(xp, data, out, work)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.copyto(d_data, d_out)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
