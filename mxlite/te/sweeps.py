@@ -215,24 +215,6 @@ class Sweeps:
         with np.errstate(all="ignore"):
             return bool(yes - no + no == yes)
 
-    def _make_number(self, i: int) -> None:
-        """A comparison that only chooses between numbers is a number itself, 1 or 0: see `is_choice`."""
-        part, readers = self.parts[i], self.readers[i]
-        chooses = all(self.is_choice(x) and self.parts[x].operands[0] == i for x in readers)
-        if part.name in COMPARISONS and readers and chooses and i not in self.roots.values():
-            self.parts[i] = replace(part, dtype=self.dtype)
-
-    def is_choice(self, i: int) -> bool:
-        """True for a selection of one of two numbers that is ``condition * (yes - no) + no``, exactly."""
-        part = self.parts[i]
-        if part.name != "select" or not self._is_real:
-            return False
-        yes, no = (self.parts[x].value for x in part.operands[1:])
-        if yes is None or no is None:
-            return False
-        with np.errstate(all="ignore"):
-            return bool(yes - no + no == yes)
-
     @property
     def _is_real(self) -> bool:
         return is_floating(self.dtype)

@@ -75,8 +75,9 @@ def nests_of(
     """The nests that compute `outputs`, of these `shapes` in their domain (a tensor broadcasts to it).
 
     `dtypes`: names of the types of all arrays. `donors`: inputs over which an output may be written: no nest
-    reads them after it. `wanted`: the outputs that are computed, by what is left of the nests for all.
-    None if there is no such order, or if parts of the computation have shapes that are not of one domain.
+    reads them after it. `wanted`: those of the outputs that are computed, by what is left of the nests for
+    all, so that they have the same bits. None if there is no such order, or if parts of the computation have
+    shapes that are not of one domain.
     """
     try:
         planner = _Planner(t, outputs, shapes, dtypes, donors, wanted)

@@ -9,25 +9,20 @@ from typing import Any
 
 from .....core.dtype import float32
 from .....core.machine_code import native
-from .....graph.ir import Shape
 from .....graph.opdef import DType
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .....te.computation import Computation
 from ....nests.build import nests_of
-from ....nests.nest import Mask, Nest, Nests, PlacedNest
+from ....nests.nest import Nest, Nests, PlacedNest
 from ...onednn.primitive import address_of
 from ..calls import team
 from ..codegen.emitter import Module, storable, width
-from ..codegen.instructions import NBYTES
 from ..elementwise import bits_of
 from .facts import EXPENSIVE, NestFacts
-from .reduction import REDUCTIONS
-from .writer import BLOCK, NestWriter, Schedule
+from .schedule import Schedule, schedule_of
+from .writer import NestWriter
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
-CACHE_NBYTES = 14 << 20
-"""Bytes of a nest's arrays up to which two rows are read at a time. More come from memory, which takes a
-tenth longer to send two rows at a time than one."""
 PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
 
 
@@ -36,7 +31,7 @@ class Loops:
 
     def __init__(self, nests: Nests) -> None:
         self.nests = nests
-        self.code = _code(tuple((p.nest, _schedule(p)) for p in nests.nests))
+        self.code = _code(tuple((p.nest, schedule_of(p)) for p in nests.nests))
         self.threads = team.threads_for(_nbytes(nests))
         self.scratch = nests.scratch
 
@@ -93,33 +88,13 @@ def _nbytes(nests: Nests) -> int:
     for placed in nests.nests:
         nest, lengths = placed.nest, placed.lengths
         for x in (*nest.loads, *(x for _, x in nest.stores)):
-            total += 4 * _elements(lengths, x.mask)
+            total += 4 * prod(n for n, there in zip(lengths, x.mask) if there)
         facts = NestFacts(nest)
         for name, space in zip(facts.names, facts.spaces):
             if name not in _FREE:
                 elements = prod(lengths[k] for k in space)
                 total += 2 * elements if name in EXPENSIVE else elements // 2
     return total
-
-
-def _schedule(placed: PlacedNest) -> Schedule:
-    """How the nest is written for these lengths, as far as registers and the cache have room."""
-    nest, lengths = placed.nest, placed.lengths
-    few, reduces = len(nest.steps) <= 4, any(step[0] in REDUCTIONS for step in nest.steps)
-    rows = columns = 1
-    if nest.across:
-        arrays = (*nest.loads, *(x for _, x in nest.stores))
-        nbytes = sum(NBYTES[x.dtype] * _elements(lengths, x.mask) for x in arrays)
-        rows = 8 if few and not reduces else 2 if nbytes < CACHE_NBYTES else 1
-    elif nest.kept[-1] and reduces:
-        columns = 8 if few else 4 if len(nest.steps) <= 12 else 2
-        while columns > 1 and columns * width() > lengths[-1]:
-            columns //= 2
-    return Schedule(not nest.kept[-1] and lengths[-1] > BLOCK, rows, columns)
-
-
-def _elements(lengths: Shape, mask: Mask) -> int:
-    return prod(n for n, there in zip(lengths, mask) if there)
 
 
 def _piece(placed: PlacedNest) -> int:
@@ -130,7 +105,7 @@ def _piece(placed: PlacedNest) -> int:
     if all(nest.kept):
         each = ceil(last / max(1, ceil(last / PIECE)))
         return ceil(each / width()) * width()
-    return _schedule(placed).columns * width()
+    return schedule_of(placed).columns * width()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from ....nests.nest import Access, Nest
@@ -13,24 +12,10 @@ from ..codegen.emitter import Function
 from ..codegen.ir import I64, Operand as Int, Value
 from .facts import NestFacts
 from .reduction import Reduction, REDUCTIONS
+from .schedule import BLOCK, Schedule
 
-BLOCK = 4096  # numbers along a vector's axis that are added up before they are added to the rest
-ROWS = 128  # the same, of rows that are added up
+ROWS = 128  # that are added up before they are added to the rest
 _SLOW = frozenset({"div", "sqrt", "rsqrt"})  # which take longer for more lanes: of equal ones one is enough
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What the code of a nest depends on besides the nest itself.
-
-    `in_blocks`: more than BLOCK numbers along the vectors' axis are reduced. `rows`: kept points at a time,
-    where there are sums over them, which are then loaded and stored less often. `columns`: vectors at a time
-    where the last axis is kept.
-    """
-
-    in_blocks: bool
-    rows: int
-    columns: int
 
 
 class _Point:

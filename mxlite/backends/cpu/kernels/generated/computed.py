@@ -72,7 +72,7 @@ def _subsets(everything: frozenset[str], outputs: Sequence[str]) -> Iterator[fro
 
 
 def _some(r: Request, present: frozenset[str]) -> Nests | None:
-    """The nests for a call with these arrays alone. Outputs have the same bits whichever are wanted."""
+    """The nests for a call with these arrays alone: an output has the bits that it has with others."""
     outputs = frozenset(n for n in r.op.output_names(r.attrs) if r.is_used(n))
     return nests_for(replace(r, used=present | outputs), storable(), present & outputs)
 
