@@ -18,8 +18,7 @@ from ...onednn.primitive import address_of
 from ..calls import team
 from ..codegen.emitter import Module, storable, width
 from ..elementwise import bits_of
-from .facts import EXPENSIVE, NestFacts
-from .schedule import Schedule, schedule_of
+from .facts import EXPENSIVE, NestFacts, Schedule, schedule_of
 from .writer import NestWriter
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
@@ -60,15 +59,8 @@ class ColumnSum:
     def __init__(self, rows: int, columns: int, dtype: DType, out: DType, adds: bool = False) -> None:
         if not team.usable() or not {dtype.name, out.name} <= storable():
             raise LookupError
-        t = Computation()
-        total = t.sum(t.input("x", (rows, columns)), (0,))
-        if adds:
-            total = t.input("before", (1, columns)) + total
-        dtypes = {"x": dtype.name, "before": out.name, "out": out.name}
-        nests = nests_of(t, {"out": total}, {"out": (1, columns)}, dtypes, {"out": frozenset({"before"})})
-        assert nests is not None
-        self.loops = Loops(nests)
-        self.pieces: list[Piece] = [((n,), float32) for n in nests.scratch]
+        self.loops = Loops(_column_sum(rows, columns, dtype.name, out.name, adds))
+        self.pieces: list[Piece] = [((n,), float32) for n in self.loops.scratch]
 
     @property
     def nbytes(self) -> int:
@@ -80,6 +72,18 @@ class ColumnSum:
         names = (*self.loops.nests.inputs, *self.loops.nests.outputs)
         arrays = [*(given[n] for n in names), *carve(work, self.pieces)]
         return self.loops.call([address_of(x) for x in arrays], keep=(x, out, work))
+
+
+@functools.lru_cache(maxsize=256)
+def _column_sum(rows: int, columns: int, dtype: str, out: str, adds: bool) -> Nests:
+    t = Computation()
+    total = t.sum(t.input("x", (rows, columns)), (0,))
+    if adds:
+        total = t.input("before", (1, columns)) + total
+    dtypes = {"x": dtype, "before": out, "out": out}
+    nests = nests_of(t, {"out": total}, {"out": (1, columns)}, dtypes, {"out": frozenset({"before"})})
+    assert nests is not None
+    return nests
 
 
 def _nbytes(nests: Nests) -> int:

@@ -10,9 +10,8 @@ from ....nests.nest import Access, Nest
 from ..codegen.emit import emit
 from ..codegen.emitter import Function
 from ..codegen.ir import I64, Operand as Int, Value
-from .facts import NestFacts
+from .facts import BLOCK, NestFacts, Schedule
 from .reduction import Reduction, REDUCTIONS
-from .schedule import BLOCK, Schedule
 
 ROWS = 128  # that are added up before they are added to the rest
 _SLOW = frozenset({"div", "sqrt", "rsqrt"})  # which take longer for more lanes: of equal ones one is enough
