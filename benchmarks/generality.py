@@ -1,6 +1,6 @@
 """Milliseconds and bytes of networks of many kinds on the CPU, compared with PyTorch.
 
-    python benchmarks/generality.py            everything, about an hour and a half; prints only
+    python benchmarks/generality.py            everything, about an hour; prints only
     python benchmarks/generality.py --write    the same; writes results/generality-<date>.md
     python benchmarks/generality.py --quick    small sizes; checks that both frameworks compute the same, and
                                                prints tables without times

@@ -47,7 +47,8 @@ class Network:
     names of our variables. `loss`: the mean of cross-entropies of the scores' rows (..., classes), of squared
     differences, or of binary cross-entropies of each score. `layout`: PyTorch's channels-last format of its
     images, if it has any. `quick`: sizes and batch for a check without times. `bound`: of the relative
-    difference of gradients, see peers/agreement.py.
+    difference of gradients, see peers/agreement.py; large where rectifiers stand behind batch normalizations:
+    rounding decides on which side of zero some of their inputs are, and so far each such difference spreads.
     """
 
     title: str

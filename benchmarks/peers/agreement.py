@@ -41,9 +41,10 @@ def length(array: np.ndarray) -> float:
 
 
 def projections(output: np.ndarray) -> list[float]:
-    """Three numbers that stand for an output: the root mean squares of every third element."""
+    """Three numbers that stand for an output: the root mean squares of every third element, from the first,
+    second and third one on, counted round where there are fewer."""
     flat = output.astype(np.float64).reshape(-1)
-    return [sqrt(float(np.mean(np.square(flat[i::3])))) for i in range(3)]
+    return [sqrt(float(np.mean(np.square(flat[i % flat.size :: 3])))) for i in range(3)]
 
 
 @dataclass(frozen=True)

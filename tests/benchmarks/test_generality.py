@@ -60,8 +60,9 @@ def test_what_differs_is_wrong_and_the_exit_status_is_1(tmp_path):
 
 DIFFERENCES = """
 import numpy as np
-from peers.agreement import differences
+from peers.agreement import differences, projections
 
+print(projections(np.array([[2.0]])), projections(np.array([3.0, -1.0, 0.0, 3.0])))
 one = np.ones((2, 3))
 exact = {"output": one, "gradient of a": 1e4 * one, "gradient of b": one, "gradient of c": 1e-3 * one}
 others = {"gradient of a": 1.01e4 * one, "gradient of b": one + np.nan, "gradient of c": 0 * one}
@@ -71,7 +72,8 @@ for name, difference in differences({"output": one.T, **others}, exact).items():
 
 
 def test_differences_are_relative_but_for_gradients_of_nearly_zero(tmp_path):
-    lines = run("-c", DIFFERENCES, folder=tmp_path).splitlines()
+    projected, *lines = run("-c", DIFFERENCES, folder=tmp_path).splitlines()
+    assert projected == "[2.0, 2.0, 2.0] [3.0, 1.0, 0.0]"  # of one score, too
     found = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
     assert found.pop("gradient of a") == pytest.approx(0.01)
     assert found.pop("gradient of c") == pytest.approx(1e-4, rel=1e-3)  # of a thousandth of all

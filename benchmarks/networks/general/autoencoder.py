@@ -62,6 +62,6 @@ NETWORK = Network(
     quick=dict(batch=4, side=32, levels=3, width=8),
     loss="squares",
     layout="channels_last",
-    rate=1e-3,
+    rate=1e-5,
     bound=0.1,
 )

@@ -80,6 +80,6 @@ NETWORK = Network(
     sizes=dict(frames=8, side=64, classes=101, width=32, hidden=512),
     quick=dict(frames=8, side=32, classes=10, width=8, hidden=16),
     layout="channels_last_3d",
-    rate=1e-3,
+    rate=1e-5,
     bound=0.1,
 )

@@ -80,10 +80,10 @@ NETWORK = Network(
     DCGAN,
     inputs,
     batch=8,
-    sizes=dict(noise=100, width=32),
+    sizes=dict(noise=100, width=64),
     quick=dict(batch=4, noise=16, width=4),
     loss="binary",
     layout="channels_last",
-    rate=1e-3,
+    rate=1e-5,
     bound=0.1,
 )

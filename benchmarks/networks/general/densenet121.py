@@ -107,6 +107,6 @@ NETWORK = Network(
     sizes=dict(side=96, layers=(6, 12, 24, 16), classes=1000),
     quick=dict(batch=4, side=64, layers=(2, 3), classes=10),
     layout="channels_last",
-    rate=1e-3,
+    rate=1e-5,
     bound=0.1,
 )

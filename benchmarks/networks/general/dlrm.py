@@ -85,7 +85,7 @@ NETWORK = Network(
     symbol,
     DLRM,
     inputs,
-    batch=2048,
+    batch=4096,
     sizes=dict(tables=12, rows=10_000, width=32, bottom=(512, 256), top=(512, 256), features=13),
     quick=dict(batch=8, tables=3, rows=20, width=8, bottom=(16,), top=(16, 8), features=5),
     loss="binary",

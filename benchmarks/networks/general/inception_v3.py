@@ -164,6 +164,6 @@ NETWORK = Network(
     sizes=dict(side=171, classes=1000),
     quick=dict(batch=4, side=107, classes=10),
     layout="channels_last",
-    rate=1e-3,
+    rate=1e-8,
     bound=0.1,
 )

@@ -80,6 +80,6 @@ NETWORK = Network(
     batch=8,
     sizes=dict(points=1024, widths=WIDTHS, classes=40),
     quick=dict(batch=4, points=64, widths=(8, 16, 32), classes=10),
-    rate=1e-3,
+    rate=1e-5,
     bound=0.1,
 )

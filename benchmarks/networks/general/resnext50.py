@@ -79,6 +79,6 @@ NETWORK = Network(
     sizes=dict(side=128, layers=(3, 4, 6, 3), classes=1000),
     quick=dict(batch=4, side=64, layers=(1, 2), classes=10),
     layout="channels_last",
-    rate=1e-3,
+    rate=1e-8,
     bound=0.1,
 )

@@ -113,6 +113,6 @@ NETWORK = Network(
     sizes=dict(side=128, classes=1000),
     quick=dict(batch=4, side=64, classes=10),
     layout="channels_last",
-    rate=1e-3,
+    rate=1e-5,
     bound=0.1,
 )

@@ -78,6 +78,6 @@ NETWORK = Network(
     sizes=dict(side=160, classes=1000),
     quick=dict(side=64, classes=10),
     layout="channels_last",
-    rate=1e-3,
+    rate=1e-5,
     bound=0.1,
 )
