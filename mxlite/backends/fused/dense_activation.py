@@ -62,7 +62,7 @@ class DenseActivation(FullyConnected):
             return
         op, attrs = ACTIVATIONS[a.activation]
         FullyConnected.forward(xp, a, data, weight, bias, out=out, work=work)
-        op.forward(xp, attrs, out, out=out, work=work)
+        op.forward(xp, attrs, out, out=out, work=work, shapes=((out.shape,), (out.shape,)))
 
 
 @dataclass(frozen=True)
@@ -111,4 +111,5 @@ class DenseSlope(Op):
         assert op.backward is not None
         (m, k), n = weight.shape, prod(d_out.shape[:-1])
         product(xp, d_out.reshape(n, m), weight, out.reshape(n, k), work)
-        op.backward(xp, attrs, out, known, d_data=out, work=work)
+        shapes = (known.shape,), (known.shape,)
+        op.backward(xp, attrs, out, known, d_data=out, work=work, shapes=shapes)

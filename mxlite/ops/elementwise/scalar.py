@@ -126,7 +126,7 @@ class _rdiv_scalar(Scalar):
 
     @staticmethod
     def compute_gradient(w, a, heads, arrays):
-        return {"d_data": heads["out"] * (-number_of(w, a) / arrays["data"] / arrays["data"])}
+        return {"d_data": heads["out"] * -(number_of(w, a) / arrays["data"] / arrays["data"])}
 
 
 def _exponent(w, a):
