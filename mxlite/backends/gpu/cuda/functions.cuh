@@ -29,7 +29,8 @@ __device__ __forceinline__ double series(double x, const double *c, int n) {
 }
 
 // The n-th derivative of digamma, n from 0 to 21.
-__device__ inline double mx_polygamma(int n, double x) {
+// Not inlined: in the kernel of all formulas its registers would spill.
+static __device__ __attribute__((noinline)) double mx_polygamma(int n, double x) {
     const double pi = 3.14159265358979323846;
     bool mirrored = x < 0;
     double z = mirrored ? 1 - x : n ? fabs(x) : x, total = 0, terms[9], factorial = 1, part = x - rint(x);
