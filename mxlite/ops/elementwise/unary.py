@@ -8,6 +8,7 @@ import numpy as np
 
 from ...core.record import record
 from ..blocks import copy, require_finite
+from .activation import FORMULAS
 from .elementwise import Elementwise
 
 
@@ -289,12 +290,11 @@ class softsign(Real):
 
     @staticmethod
     def compute(w, a, data):
-        return {"out": data / (w("abs", data) + 1)}
+        return {"out": FORMULAS["softsign"].function(w, data)}
 
     @staticmethod
     def slope(w, a, y):
-        rest = 1 - w("abs", y)
-        return rest * rest
+        return FORMULAS["softsign"].slope(w, y)
 
 
 class hard_sigmoid(Real):

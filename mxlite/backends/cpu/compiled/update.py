@@ -32,8 +32,8 @@ _ROWS, _COLUMNS, _FLAGS = 2, 3, 4  # of one weight by rows, instead
 _MATRICES = 5  # then every array, each followed by the elements between its rows
 
 
-class Layout(NamedTuple):
-    """What code of a step is for.
+class StepForm(NamedTuple):
+    """The form of a step that code is made for.
 
     dtypes: those of weight, gradient and states; with `master` the last state is the weight in float32, and
     the weight only gets its rounded value. gradient: False for the rest of a step, which reads none. skips:
@@ -58,7 +58,7 @@ class Layout(NamedTuple):
 class UpdateStep:
     """A step on weights of one layout: its code with the numbers that it reads. See `update_step`."""
 
-    def __init__(self, both: tuple[Traced, Traced], dtype: DType, layout: Layout) -> None:
+    def __init__(self, both: tuple[Traced, Traced], dtype: DType, layout: StepForm) -> None:
         """dtype: that of the arithmetic."""
         self.both, self.dtype, self.layout = both, dtype, layout
         self.code = code((both[0].shape, both[1].shape), layout)
@@ -120,7 +120,7 @@ def update_step(
     formula: Formula, attrs: Any, dtypes: tuple[DType, ...], master: bool = False, **how: bool
 ) -> UpdateStep | None:
     """The step of a formula, see `recorded`; None if there is no code for arrays of these types. `how`: see
-    Layout.
+    StepForm.
     """
     return _update_step(formula, attrs, dtypes, master, tuple(how.items())) if usable() else None
 
@@ -130,7 +130,7 @@ def _update_step(
     formula: Formula, attrs: Any, dtypes: tuple[DType, ...], master: bool, how: tuple[tuple[str, bool], ...]
 ) -> UpdateStep | None:
     wide = float32 if master else dtypes[0]
-    layout = Layout(tuple(d.name for d in dtypes), master, **dict(how))
+    layout = StepForm(tuple(d.name for d in dtypes), master, **dict(how))
     # A gradient may be narrower than its weight, see passes/precision/inline_gradient_casts.py.
     states = dtypes[1 + layout.gradient :]
     if not set(layout.dtypes) <= {*storable(), "float64"} or any(d != wide for d in states):
@@ -141,7 +141,7 @@ def _update_step(
 
 
 @functools.lru_cache(maxsize=256)
-def code(both: tuple[Traced, Traced], layout: Layout) -> native.Code:
+def code(both: tuple[Traced, Traced], layout: StepForm) -> native.Code:
     """The function "update" of a step: its expressions with weight decay and without, whose numbers are no
     part of the code.
 
@@ -203,7 +203,7 @@ def rates_of(both: tuple[Traced, Traced]) -> int:
 
 
 def _elements(
-    f: Function, layout: Layout, e: Expression, numbers: Sequence[Value],
+    f: Function, layout: StepForm, e: Expression, numbers: Sequence[Value],
     out: Value, arrays: Sequence[Value], start: Int, stop: Int,
 ) -> None:  # fmt: skip
     """The loop over elements of contiguous arrays."""
@@ -228,7 +228,7 @@ def _elements(
     f.sweep(start, stop, body)
 
 
-def _number(f: Function, layout: Layout, numbers: Value, at: int) -> Value:
+def _number(f: Function, layout: StepForm, numbers: Value, at: int) -> Value:
     """A number in the type of the arithmetic."""
     exact = f.load_at(DOUBLE, f.offset(numbers, at, 8), 8)
     return exact if layout.wide == "float64" else f.cast("fptrunc", exact, FLOAT)

@@ -27,7 +27,6 @@ _PARTS = tuple(math.ldexp((_INVERSE_PI << 29 * (k + 1)) // 10**80 % 2**29, -29 *
 _FAR = 2.0**20  # arguments from here on are reduced with all parts
 # arctan(x) / x of x^2, for x up to tan(pi / 8)
 _ARCTAN = tuple((-1) ** k / (2 * k + 1) for k in range(12))
-_ROOT_HALF = math.sqrt(0.5)
 
 
 def _exp(d: Doubles, x: Value) -> Value:
