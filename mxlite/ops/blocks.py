@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,10 @@ import numpy as np
 from ..core.errors import DTypeError
 from ..graph.ir import Shape
 from ..graph.opdef import DType
-from .scratch import accumulator, carve, Piece, scratch_bytes
+from .scratch import accumulator, carve, scratch_bytes
 
 PIECE = 4096
 """Size of the largest temporary in elements: 32 KiB of float64."""
-
-BLOCK = 16384
-"""Size of a block of `fold`'s product in elements, unless one row is larger."""
 
 
 def pieces(*arrays: Any, size: int = PIECE) -> Iterator[Sequence[Any]]:
@@ -85,63 +81,6 @@ def iota(xp: Any, out: Any) -> None:
         done += part.size
 
 
-def fold(
-    xp: Any, fill: Callable[..., None], operands: Sequence[Any], target: Any, work: Any, by: Any = None
-) -> None:
-    """Sum an elementwise expression over the axes along which `target` is one long (or that it lacks).
-
-    fill(out, *parts): writes the expression of its operands into `out`.
-    operands: arrays that broadcast to the shape of the first one, S.  target: an array that broadcasts to S.
-    work: `fold_bytes` of scratch. The expression is computed for a block of rows of S at a time.
-    by: the ufunc to reduce by, if it is not the sum.
-    """
-    rank = operands[0].ndim
-    total = target.reshape((1,) * (rank - target.ndim) + target.shape)
-    shape = operands[0].shape
-    axes = tuple(i for i in range(rank) if total.shape[i] != shape[i])
-    if not axes:
-        fill(total, *operands)
-        return
-    by = xp.add if by is None else by
-    if 0 in shape:
-        total.fill(by.identity)
-        return
-    lead = _leading_ones(shape)
-    aligned = [x.reshape(((1,) * (rank - x.ndim) + x.shape)[lead:]) for x in operands]
-    total, shape, axes = total.reshape(total.shape[lead:]), shape[lead:], tuple(i - lead for i in axes)
-    count, rows = shape[0], _rows(shape)
-    block, part, wide = carve(work, _fold_pieces(shape, total.shape, total.dtype))
-    sums = wide if wide.size else total
-    for begin in range(0, count, rows):
-        end = min(begin + rows, count)
-        product = block[: end - begin]
-        fill(product, *(x[begin:end] if x.shape[0] != 1 or count == 1 else x for x in aligned))
-        if 0 not in axes:
-            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums[begin:end])
-        elif begin == 0:
-            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=sums)
-        else:
-            by.reduce(product, axis=axes, dtype=sums.dtype, keepdims=True, out=part)
-            by(sums, part, out=sums)
-    if sums is not total:
-        xp.copyto(total, sums, casting="unsafe")
-
-
-def fold_bytes(shape: Shape, targets: Sequence[Shape], dtype: DType) -> int:
-    """Scratch in bytes that `fold` needs for an expression of `shape` and any of `targets`."""
-    folded = [prod(t) for t in targets if prod(t) != prod(shape)]
-    if not folded or 0 in shape:
-        return 0
-    return scratch_bytes(_fold_pieces(shape[_leading_ones(shape) :], (max(folded),), dtype))
-
-
-def _fold_pieces(shape: Shape, target: Shape, dtype: DType) -> list[Piece]:
-    """A block of the expression, a partial sum, and the sum if its type is wider than its target's."""
-    wide = accumulator(dtype)
-    sums = target if wide != dtype else (0,)
-    return [((min(shape[0], _rows(shape)), *shape[1:]), dtype), (target, wide), (sums, wide)]
-
-
 def accumulate(
     xp: Any,
     ufunc: Any,
@@ -166,29 +105,3 @@ def accumulate(
 def accumulate_bytes(target: Shape, dtype: DType) -> int:
     """Scratch in bytes that `accumulate` needs for a target of that shape and type."""
     return scratch_bytes([(target, accumulator(dtype))]) if accumulator(dtype) != dtype else 0
-
-
-def sum_to(xp: Any, source: Any, target: Any, work: Any) -> None:
-    """Sum `source` over the axes along which `target` was broadcast to its shape.
-
-    work: `sum_to_bytes` of scratch.
-    """
-    view = target.reshape((1,) * (source.ndim - target.ndim) + target.shape)
-    axes = tuple(i for i in range(source.ndim) if view.shape[i] != source.shape[i])
-    if axes:
-        accumulate(xp, xp.add, source, axes, view, work)
-    elif not xp.may_share_memory(source, view):
-        xp.copyto(view, source)
-
-
-def sum_to_bytes(source: Shape, target: Shape, dtype: DType) -> int:
-    """Scratch in bytes that `sum_to` needs."""
-    return accumulate_bytes(target, dtype) if prod(source) != prod(target) else 0
-
-
-def _leading_ones(shape: Shape) -> int:
-    return next((i for i, d in enumerate(shape[:-1]) if d != 1), max(len(shape) - 1, 0))
-
-
-def _rows(shape: Shape) -> int:
-    return max(1, BLOCK // max(1, prod(shape[1:])))
