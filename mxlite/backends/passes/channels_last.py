@@ -8,10 +8,10 @@ as it lies, and puts `_channels_first` where an operator, or the user, wants the
     data -> channels_last -> convolution -> norm -> relu -> convolution -> pooling -> channels_first ->
     flatten
 
-An operator of `_carriers` follows its data: where one of its arrays has its channels last, all get them
-there. Which of its inputs are such arrays is said there, by their names: shapes do not tell, for a parameter
-of each channel and a row of an image may be of the same size. What is broadcast may have fewer axes, which
-count from the last one; it gets those it lacks before its channels move.
+Elementwise operators and those of `_carriers` follow their data: where one of their arrays has its channels
+last, all get them there. Which inputs of the latter are such arrays is said there, by their names: shapes do
+not tell, for a parameter of each channel and a row of an image may be of the same size. What is broadcast may
+have fewer axes, which count from the last one; it gets those it lacks before its channels move.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...graph.opdef import known_shape
 from ...ops import find_op
+from ...ops.elementwise.stretch import Stretch
 from ...ops.layout import ChannelsFirst, ChannelsLast, last, LayoutAttrs, moves
 from ...ops.nn.conv import Convolution
 from ...ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
@@ -148,23 +149,32 @@ class _Layout:
 
     def _follows(self, node: Node) -> tuple[type[Op], Any] | None:
         """How `node` works with channels last, if that is where its data lies."""
-        assert node.op is not None
-        follow = _carriers().get(node.op)
         shape = self.r.shapes[Entry(node)]
-        if follow is None or len(shape) < 3 or not known_shape(shape):
+        if len(shape) < 3 or not known_shape(shape):
             return None
         if not any(e in self.lasts and len(self.r.shapes[e]) == len(shape) for e in _arrays(node)):
             return None
-        return follow.form(node, len(shape))
+        if _is_elementwise(self.r.old, node):
+            return _as_it_is(node, len(shape))
+        follow = _carriers().get(node.op)
+        return None if follow is None else follow.form(node, len(shape))
 
 
 def _arrays(node: Node) -> set[Entry]:
-    """The inputs of an operator of `_carriers` that lie as its result does."""
-    assert node.op is not None
-    names = _carriers()[node.op].arrays
-    if names is None:
+    """The inputs of a node that lie as its result does, if it is one that follows."""
+    follow = _carriers().get(node.op)
+    if follow is None or follow.arrays is None:
         return set(node.inputs)
-    return {e for name, e in zip(node.input_names, node.inputs) if name in names}
+    return {e for name, e in zip(node.input_names, node.inputs) if name in follow.arrays}
+
+
+def _is_elementwise(graph: Graph, node: Node) -> bool:
+    """True for steps on elements, wherever these lie: not for slopes of channels, random ones, or axes."""
+    op, a = node.op, node.attrs
+    if op is None or not op.elementwise or op.has_stream(a) or issubclass(op, Stretch):
+        return False
+    shapes, whole = [graph.shapes[e] for e in node.inputs], graph.shapes[Entry(node)]
+    return all(op.operand_shape(a, n, s, whole) == s for n, s in zip(node.input_names, shapes))
 
 
 def _form_of(node: Node) -> tuple[type[Op], Any]:
@@ -208,10 +218,6 @@ def _axis(name: str) -> Callable[[Node, int], tuple[type[Op], Any] | None]:
     return follow
 
 
-def _leaky(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    return _as_it_is(node, rank) if node.attrs.act_type in ("leaky", "elu", "selu", "gelu") else None
-
-
 def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     """An element keeps its random number."""
     return DropoutChannelsLast, node.attrs
@@ -225,26 +231,16 @@ def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     return LrnChannelsLast, node.attrs
 
 
-_ELEMENTWISE = (
-    "Activation", "relu", "sigmoid", "tanh", "softsign", "square", "sqrt", "exp", "log", "abs", "negative",
-    "hard_sigmoid", "clip", "Cast", "BlockGrad", "_copy", "elemwise_add", "elemwise_sub", "elemwise_mul",
-    "elemwise_div", "add_n", "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_mul_scalar", "_div_scalar",
-    "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_add", "broadcast_sub",
-    "broadcast_mul", "broadcast_div", "broadcast_maximum", "broadcast_minimum",
-)  # fmt: skip
-
 _found: dict[type[Op], Follow] = {}
 
 
 def _carriers() -> dict[type[Op], Follow]:
-    """The operators that can work with channels last."""
+    """The operators that can work with channels last, besides the elementwise ones."""
     if not _found:
-        _found.update((find_op(name), Follow(_as_it_is)) for name in _ELEMENTWISE)
         _found[find_op("BatchNorm")] = Follow(_axis("axis"), ("data",))
         _found[NormAct] = Follow(_axis("axis"), ("data", "addend"))
         _found[Pooling] = Follow(_pooling, ("data",))
         _found[LRN] = Follow(_lrn, ("data",))
         _found[find_op("Concat")] = Follow(_axis("dim"))
-        _found[find_op("LeakyReLU")] = Follow(_leaky, ("data",))
         _found[find_op("Dropout")] = Follow(_dropout, ("data",))
     return _found

@@ -10,6 +10,9 @@ from mxlite.backends.checks.rewrite_check import check
 from mxlite.backends.passes.channels_last import _carriers
 from mxlite.backends.rewrite import observed
 from mxlite.executor.request.infer import infer
+from mxlite.ops import find_op, TABLE
+from mxlite.ops.elementwise.stretch import Stretch
+from mxlite.symbol.functions import apply
 from tests.backends.passes.pass_lists import alone, Willing
 
 SIZES = {"all sizes coincide": (3, 3, 3, 3), "channels and rows": (2, 4, 4, 3), "none": (2, 3, 4, 5)}
@@ -110,7 +113,7 @@ FOLLOWERS = {
     "BatchNorm": axes("BatchNorm"), "LeakyReLU": leaky, "Pooling": pooling, "Dropout": dropout,
     "LRN": lambda x, channels: [mx.sym.LRN(x, nsize=3)],
     "add_n": lambda x, channels: [mx.sym.add_n(x, mx.sym.exp(x), x)],
-    "_copy": lambda x, channels: [mx.sym.identity(x)],
+    "amp_cast": lambda x, channels: [mx.sym.amp_cast(x, dtype="float16")],
 }  # fmt: skip
 
 
@@ -118,21 +121,33 @@ def built(name, x, channels):
     """`name` behind x, in all its kinds."""
     if name in FOLLOWERS:
         return list(FOLLOWERS[name](x, channels))
-    if name.startswith("broadcast_"):
-        return []  # above
-    op = getattr(mx.sym, name)
-    if name.endswith("_scalar"):
-        return [op(x, scalar=0.75)]
-    if name.startswith(("elemwise", "_maximum", "_minimum")):
-        full = mx.sym.broadcast_add(mx.sym.zeros_like(x), mx.sym.var("line", shape=(1, channels, 1, 1)))
-        return [op(x, full), op(full, x)]
-    return [op(x)]
+    op = find_op(name)
+    more = {"scalar": 0.75} if name.endswith("_scalar") else {}
+    if len(op.inputs) == 1:
+        return [_apply(op, x, **more)]
+    full = mx.sym.broadcast_add(mx.sym.zeros_like(x), mx.sym.var("line", shape=(1, channels, 1, 1)))
+    return [_apply(op, x, full), _apply(op, full, x)]
+
+
+def _apply(op, *args, **more):
+    return apply(op, "", args, more)
+
+
+def elementwise():
+    """The names of the elementwise operators of one or two arrays that take floating numbers."""
+    return {
+        op.op_name
+        for op in TABLE.values()
+        if op.elementwise and (op.variadic or 0 < len(op.inputs) <= 2) and not issubclass(op, Stretch)
+        if not op.op_name.startswith(("bitwise_", "left_", "right_", "polygamma", "multi_lars", "_shore"))
+    }
 
 
 @pytest.mark.parametrize("sizes", ["all sizes coincide", "none"])
 def test_every_operator_that_follows_its_data_computes_the_same(sizes):
     shape = SIZES[sizes]
     names = {op.op_name for op in _carriers()} - {"_norm_act"}  # made by a later pass
+    names |= elementwise()
     assert set(FOLLOWERS) <= names
     for name in sorted(names):
         for kind in FRONTS[:2]:
