@@ -26,7 +26,7 @@ from ...graph.attrs import attrs_by_name
 from ...graph.opdef import known_shape
 from ...ops import find_op
 from ...ops.elementwise.stretch import Stretch
-from ...ops.layout import ChannelsFirst, ChannelsLast, last, LayoutAttrs, moves
+from ...ops.layout import ChannelsFirst, ChannelsLast, first, last, LayoutAttrs, moves
 from ...ops.nn.conv import Convolution
 from ...ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from ...ops.nn.deconv import Deconvolution
@@ -37,7 +37,11 @@ from ...ops.nn.pool_channels_last import ChannelsLastPoolingAttrs, PoolingChanne
 from ...ops.norm.lrn import LRN
 from ...ops.norm.lrn_channels_last import LrnChannelsLast
 from ...ops.norm.norm_act import NormAct
+from ...ops.reduce.reduce import reduced_axes
+from ...ops.shape.padding import Pad
 from ...ops.shape.reshape import expand_dims
+from ...ops.shape.shape import transpose
+from ...ops.shape.split import SliceChannel
 from ..base import Request
 from ..rewrite import graph_pass, Stage, Step
 from .target import Target
@@ -89,6 +93,8 @@ class _Layout:
                 op, attrs = _form_of(node)
                 ins = [self.last(node.inputs[0]), *(self.first(e) for e in node.inputs[1:])]
                 self._made(node, op, attrs, ins)
+            elif node.op is transpose and self._is_move(node):
+                continue
             elif (form := self._follows(node)) is not None:
                 arrays, rank = _arrays(node), len(self.r.shapes[Entry(node)])
                 ins = [self.raised(e, rank) if e in arrays else self.first(e) for e in node.inputs]
@@ -147,17 +153,31 @@ class _Layout:
                 self.r.put(old, Entry(new, i))
                 self.firsts.add(old)
 
+    def _is_move(self, node: Node) -> bool:
+        """True if a transposition only moves channels from or to the last axis: that order is there."""
+        (data,), out = node.inputs, Entry(node)
+        rank = len(self.r.shapes[data])
+        usual = tuple(range(rank))
+        if rank >= 3 and node.attrs.axes == last(usual) and data in self.lasts:
+            self.r.put(out, self.lasts[data])
+            self.firsts.add(out)
+            return True
+        if rank >= 3 and node.attrs.axes == first(usual):
+            self.lasts[out] = self.first(data)
+            return True
+        return False
+
     def _follows(self, node: Node) -> tuple[type[Op], Any] | None:
         """How `node` works with channels last, if that is where its data lies."""
-        shape = self.r.shapes[Entry(node)]
+        is_elementwise, follow = _is_elementwise(self.r.old, node), _carriers().get(node.op)
+        if not node.inputs or (not is_elementwise and follow is None):
+            return None
+        shape = self.r.shapes[Entry(node) if is_elementwise else node.inputs[0]]
         if len(shape) < 3 or not known_shape(shape):
             return None
         if not any(e in self.lasts and len(self.r.shapes[e]) == len(shape) for e in _arrays(node)):
             return None
-        if _is_elementwise(self.r.old, node):
-            return _as_it_is(node, len(shape))
-        follow = _carriers().get(node.op)
-        return None if follow is None else follow.form(node, len(shape))
+        return _as_it_is(node) if follow is None else follow.form(node, len(shape))
 
 
 def _arrays(node: Node) -> set[Entry]:
@@ -200,7 +220,7 @@ def _can_convolve(graph: Graph, node: Node, train: bool, has_kernel: Callable[[R
     return not train or has_kernel(replace(forward, op=grad_op))
 
 
-def _as_it_is(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+def _as_it_is(node: Node) -> tuple[type[Op], Any]:
     """For operators that treat every element alike."""
     assert node.op is not None
     return node.op, node.attrs
@@ -218,6 +238,25 @@ def _axis(name: str) -> Callable[[Node, int], tuple[type[Op], Any] | None]:
     return follow
 
 
+def _split(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return None if node.attrs.squeeze_axis else _axis("axis")(node, rank)
+
+
+def _padded(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    widths = node.attrs.pad_width
+    return Pad, replace(node.attrs, pad_width=sum(last(tuple(zip(widths[::2], widths[1::2]))), ()))
+
+
+def _reduced(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    """For reductions that keep their axes, or leave samples and channels alone, or nothing."""
+    axes = reduced_axes(node.attrs, rank)
+    if not node.attrs.keepdims and axes not in (tuple(range(2, rank)), tuple(range(rank))):
+        return None
+    new = tuple(i for i, axis in enumerate(last(tuple(range(rank)))) if axis in axes)
+    assert node.op is not None
+    return node.op, replace(node.attrs, axis=new, exclude=False)
+
+
 def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     """An element keeps its random number."""
     return DropoutChannelsLast, node.attrs
@@ -231,6 +270,8 @@ def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     return LrnChannelsLast, node.attrs
 
 
+_REDUCTIONS = ("sum", "mean", "max", "min", "prod", "nansum", "nanprod")
+
 _found: dict[type[Op], Follow] = {}
 
 
@@ -242,5 +283,8 @@ def _carriers() -> dict[type[Op], Follow]:
         _found[Pooling] = Follow(_pooling, ("data",))
         _found[LRN] = Follow(_lrn, ("data",))
         _found[find_op("Concat")] = Follow(_axis("dim"))
+        _found[SliceChannel] = Follow(_split)
+        _found[Pad] = Follow(_padded)
+        _found.update((find_op(name), Follow(_reduced)) for name in _REDUCTIONS)
         _found[find_op("Dropout")] = Follow(_dropout, ("data",))
     return _found
