@@ -25,6 +25,7 @@ from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...graph.opdef import known_shape
 from ...ops import find_op
+from ...ops.elementwise.cast import Shore
 from ...ops.elementwise.stretch import Stretch
 from ...ops.layout import ChannelsFirst, ChannelsLast, first, last, LayoutAttrs, moves
 from ...ops.nn.conv import Convolution
@@ -283,6 +284,7 @@ def _carriers() -> dict[type[Op], Follow]:
         _found[Pooling] = Follow(_pooling, ("data",))
         _found[LRN] = Follow(_lrn, ("data",))
         _found[find_op("Concat")] = Follow(_axis("dim"))
+        _found[Shore] = Follow(lambda node, rank: _as_it_is(node), ("data",))
         _found[SliceChannel] = Follow(_split)
         _found[Pad] = Follow(_padded)
         _found.update((find_op(name), Follow(_reduced)) for name in _REDUCTIONS)
