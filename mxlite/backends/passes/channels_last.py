@@ -183,6 +183,7 @@ class _Layout:
 
 def _arrays(node: Node) -> set[Entry]:
     """The inputs of a node that lie as its result does, if it is one that follows."""
+    assert node.op is not None
     follow = _carriers().get(node.op)
     if follow is None or follow.arrays is None:
         return set(node.inputs)
@@ -245,7 +246,8 @@ def _split(node: Node, rank: int) -> tuple[type[Op], Any] | None:
 
 def _padded(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     widths = node.attrs.pad_width
-    return Pad, replace(node.attrs, pad_width=sum(last(tuple(zip(widths[::2], widths[1::2]))), ()))
+    order = last(tuple(range(rank)))
+    return Pad, replace(node.attrs, pad_width=tuple(widths[2 * i + k] for i in order for k in (0, 1)))
 
 
 def _reduced(node: Node, rank: int) -> tuple[type[Op], Any] | None:
