@@ -170,10 +170,11 @@ class _Layout:
 
     def _follows(self, node: Node) -> tuple[type[Op], Any] | None:
         """How `node` works with channels last, if that is where its data lies."""
-        is_elementwise, follow = _is_elementwise(self.r.old, node), _carriers().get(node.op)
-        if not node.inputs or (not is_elementwise and follow is None):
+        assert node.op is not None
+        follow = _carriers().get(node.op)
+        if not node.inputs or (follow is None and not _is_elementwise(self.r.old, node)):
             return None
-        shape = self.r.shapes[Entry(node) if is_elementwise else node.inputs[0]]
+        shape = self.r.shapes[Entry(node) if follow is None else node.inputs[0]]
         if len(shape) < 3 or not known_shape(shape):
             return None
         if not any(e in self.lasts and len(self.r.shapes[e]) == len(shape) for e in _arrays(node)):
