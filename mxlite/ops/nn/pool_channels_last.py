@@ -6,10 +6,10 @@ from dataclasses import asdict
 from math import prod
 from typing import Any
 
-from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
+from ..layout import FixedLayout
 from ..scratch import carve, in_accumulator, scratch_bytes
 from .pool import check_rank, Pooling
 from .pool_gradients import ChosenPooling
@@ -17,13 +17,8 @@ from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, poo
 
 
 @record
-class ChannelsLastPoolingAttrs(Pooling.Attrs):
-    """Parameters of Pooling, and its layout."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.layout is not None:
-            raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
+class ChannelsLastPoolingAttrs(FixedLayout, Pooling.Attrs):
+    """Parameters of Pooling, without a layout."""
 
 
 class PoolingChannelsLast(Op):
