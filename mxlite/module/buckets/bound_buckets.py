@@ -18,7 +18,7 @@ from ...core.errors import ArgumentError
 from ...core.wanted import found, wanted, wanted_function
 from ...executor import ExecutorGroup
 from ...executor.request.bind_request import Offload
-from ...memplan import Device, MemoryPlan
+from ...memplan import Device
 from ...ndarray import NDArray
 from ...symbol.naming import NameManager
 from ..base_module import BaseModule
@@ -26,6 +26,7 @@ from ..evaluation import Shapes
 from ..initial import parameters
 from ..module import Module
 from .declared_buckets import Buckets, declared, DeclaredBuckets
+from .handed_over import handed_over
 from .named_bucket import NamedBucket
 
 Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
@@ -127,38 +128,17 @@ class BoundBuckets(BaseModule):
     def _curr_module(self) -> Module:
         return self._current  # its name in MXNet, whose programs use it
 
-    @property
-    def symbol(self) -> Any:
-        """The network of the present bucket."""
-        return self._current.symbol
-
-    @property
-    def data_names(self) -> list[str]:
-        return self._current.data_names
-
-    @property
-    def label_names(self) -> list[str]:
-        """Names of the labels that a batch feeds."""
-        return self._current.label_names
-
-    @property
-    def output_names(self) -> list[str]:
-        return self._current.output_names
-
-    @property
-    def data_shapes(self) -> Any:
-        self.need()
-        return self._current.data_shapes
-
-    @property
-    def label_shapes(self) -> Any:
-        self.need()
-        return self._current.label_shapes
-
-    @property
-    def output_shapes(self) -> Any:
-        self.need()
-        return self._current.output_shapes
+    symbol = handed_over("symbol", "_current")
+    data_names = handed_over("data_names", "_current")
+    label_names = handed_over("label_names", "_current")
+    output_names = handed_over("output_names", "_current")
+    data_shapes = handed_over("data_shapes", "_current", bound=True)
+    label_shapes = handed_over("label_shapes", "_current", bound=True)
+    output_shapes = handed_over("output_shapes", "_current", bound=True)
+    memory_plan = handed_over("memory_plan", "_current", bound=True)
+    planned_bytes = handed_over("planned_bytes", "_first", bound=True)
+    measured_bytes = handed_over("measured_bytes", "_first", bound=True)
+    loss_scale = handed_over("loss_scale", "_first")
 
     @property
     def bucket_key(self) -> Any:
@@ -170,29 +150,6 @@ class BoundBuckets(BaseModule):
         """The buckets bound so far."""
         return list(self._buckets)
 
-    @property
-    def memory_plan(self) -> MemoryPlan:
-        """The plan of the present bucket's step; see Module.memory_plan."""
-        self.need()
-        return self._current.memory_plan
-
-    @property
-    def planned_bytes(self) -> int:
-        """Bytes that all buckets bound so far own: shared arrays once, the rest of each, one arena."""
-        self.need()
-        return self._first.planned_bytes
-
-    @property
-    def measured_bytes(self) -> int:
-        """Bytes actually allocated so far."""
-        self.need()
-        return self._first.measured_bytes
-
-    @property
-    def loss_scale(self) -> float | None:
-        """See Module.loss_scale."""
-        return self._first.loss_scale
-
     # -- bind ----------------------------------------------------------------------------------
 
     def prepare_fit(self, train_data: Any = None) -> None:
@@ -203,8 +160,7 @@ class BoundBuckets(BaseModule):
             provided = getattr(train_data, "provide_buckets", None) or {}
             self._declared = declared("fit: train_data.provide_buckets", provided)
 
-    def await_optimizer(self) -> None:
-        self._first.await_optimizer()
+    await_optimizer = handed_over("await_optimizer", "_first")
 
     def _named(self, key: Any, data_shapes: Any) -> NamedBucket:
         return NamedBucket(key, data_shapes, self._buckets, [*self._to_come, *self._to_evaluate])
@@ -386,10 +342,7 @@ class BoundBuckets(BaseModule):
         if not self.for_training and self._budget is not None:
             self._bind_all()
 
-    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """Copies of (arguments, auxiliary states) by name, those of the default bucket: all there are."""
-        self.need(params=True)
-        return self._first.get_params()
+    get_params = handed_over("get_params", "_first", params=True)
 
     def set_params(
         self,
