@@ -188,6 +188,17 @@ def cut(xp: Any, x: Any, bound: float) -> Any:
     return xp.minimum(xp.maximum(x, real(-bound)), real(bound))
 
 
+def parameters(name: str, *, lr: float | None = None, last: Mapping[str, Any] = {}, **own: float) -> type:
+    """A step's parameters: the learning rate, `own`, those that every step has, and `last`, with their
+    defaults. `lr` has none unless it is given."""
+    fixed = {"wd": 0.0, "rescale_grad": 1.0, "clip_gradient": -1.0}
+    defaults: dict[str, Any] = {**own, **{n: d for n, d in fixed.items() if n not in own}, **last}
+    kinds = {"lr": float, **{n: type(d) for n, d in defaults.items()}}
+    body = defaults | ({} if lr is None else {"lr": lr})
+    caller = {"__module__": __name__, "__annotations__": kinds}
+    return record(type(name, (), body | caller))
+
+
 def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., None]) -> Callable[..., None]:
     """A kernel with these parameters; `run(xp, a, arrays, work)` gets inputs and outputs in order."""
 
