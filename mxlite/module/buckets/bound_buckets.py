@@ -19,7 +19,6 @@ from ...core.wanted import found, wanted, wanted_function
 from ...executor import ExecutorGroup
 from ...executor.request.bind_request import Offload
 from ...memplan import Device
-from ...ndarray import NDArray
 from ...symbol.naming import NameManager
 from ..base_module import BaseModule
 from ..evaluation import Shapes
@@ -323,39 +322,14 @@ class BoundBuckets(BaseModule):
 
     # -- parameters and optimizer --------------------------------------------------------------
 
-    def init_params(
-        self,
-        initializer: Any = None,
-        arg_params: Mapping[str, NDArray] | None = None,
-        aux_params: Mapping[str, NDArray] | None = None,
-        allow_missing: bool = False,
-        force_init: bool = False,
-        allow_extra: bool = False,
-    ) -> None:
-        """Give every parameter a value, once for all buckets; see Module.init_params."""
-        self.need()
-        self._first.init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
-        self._have_params()
+    init_params = handed_over("init_params", "_first", then="_have_params", bound=True)
+    set_params = handed_over("set_params", "_first", then="_have_params", bound=True)
+    get_params = handed_over("get_params", "_first", params=True)
 
     def _have_params(self) -> None:
         self.params_initialized = True
         if not self.for_training and self._budget is not None:
             self._bind_all()
-
-    get_params = handed_over("get_params", "_first", params=True)
-
-    def set_params(
-        self,
-        arg_params: parameters.Given,
-        aux_params: parameters.Given,
-        allow_missing: bool = False,
-        force_init: bool = True,
-        allow_extra: bool = False,
-    ) -> None:
-        """Assign parameters; see Module.set_params."""
-        self.need()
-        self._first.set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
-        self._have_params()
 
     def init_optimizer(
         self,

@@ -9,8 +9,8 @@ from ..base_module import BaseModule
 from ..module import Module
 
 
-def handed_over(name: str, to: str, **needs: bool) -> Any:
-    """Module's method or property `name`, of the module that is found as `to`.
+def handed_over(name: str, to: str, then: str = "", **needs: bool) -> Any:
+    """Module's method or property `name`, of the module that is found as `to`; the method `then` follows.
 
     `bound`, `params` and `optimizer` in `needs` say what must have been called before: see BaseModule.need.
     """
@@ -27,6 +27,9 @@ def handed_over(name: str, to: str, **needs: bool) -> Any:
 
     @functools.wraps(own)
     def method(self: BaseModule, *args: Any, **options: Any) -> Any:
-        return found(self)(*args, **options)
+        result = found(self)(*args, **options)
+        if then:
+            getattr(self, then)()
+        return result
 
     return method

@@ -44,11 +44,11 @@ class ConvAttrs:
 
 
 def check_window(a: Any) -> None:
-    """Raise OpAttributeError for an invalid kernel, stride, dilate, pad or layout."""
+    """Raise OpAttributeError for an invalid kernel, stride, dilate, pad or, if there is one, layout."""
     rank = len(a.kernel)
     if rank not in LAYOUTS:
         raise OpAttributeError(f"kernel must have 1, 2 or 3 numbers, got {a.kernel}.")
-    if a.layout not in (None, LAYOUTS[rank]):
+    if getattr(a, "layout", None) not in (None, LAYOUTS[rank]):
         raise OpAttributeError(
             f"layout {a.layout!r} is not supported for a kernel of {rank} numbers: use {LAYOUTS[rank]!r}, "
             f"and transpose around it."

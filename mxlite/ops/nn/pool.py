@@ -10,10 +10,9 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
+from .conv import LAYOUTS
 from .pool_kernels import backward_bytes, forward_bytes, index_type, pool, spread, windows
 from .windows import per_axis
-
-_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 class Pooling(Op):
@@ -56,15 +55,15 @@ class Pooling(Op):
         layout: str | None = None
 
         def __post_init__(self) -> None:
-            if self.layout not in (None, *_LAYOUTS.values()):
+            if self.layout not in (None, *LAYOUTS.values()):
                 raise OpAttributeError(
-                    f"layout {self.layout!r} is not supported; use one of {[*_LAYOUTS.values()]}."
+                    f"layout {self.layout!r} is not supported; use one of {[*LAYOUTS.values()]}."
                 )
             if self.pool_type == "lp" and self.p_value not in (1, 2, 3):
                 raise OpAttributeError(f"p_value must be 1, 2 or 3 for pool_type 'lp', got {self.p_value}.")
             if self.global_pool:
                 return
-            if len(self.kernel) not in _LAYOUTS:
+            if len(self.kernel) not in LAYOUTS:
                 raise OpAttributeError(
                     f"kernel must have 1, 2 or 3 numbers unless global_pool is set, got {self.kernel}."
                 )
@@ -142,6 +141,6 @@ class Pooling(Op):
 def check_rank(a: Any, data: Shape, axes: str) -> None:
     """Raise ShapeError unless `data` has as many spatial axes as `a` has windows for."""
     rank = len(data) - 2
-    if rank not in _LAYOUTS or (not a.global_pool and rank != len(a.kernel)):
+    if rank not in LAYOUTS or (not a.global_pool and rank != len(a.kernel)):
         wanted = "3 to 5" if a.global_pool else len(a.kernel) + 2
         raise ShapeError(f"data must have {wanted} axes {axes}, got {data}.")
