@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from typing import Any
 
 from ..base_module import BaseModule
@@ -23,7 +24,7 @@ def handed_over(name: str, to: str, then: str = "", **needs: bool) -> Any:
         return getattr(getattr(self, to), name)
 
     if isinstance(own, property):
-        return property(found, doc=own.__doc__)
+        return property(found, doc=inspect.getdoc(own))
 
     @functools.wraps(own)
     def method(self: BaseModule, *args: Any, **options: Any) -> Any:
@@ -32,4 +33,5 @@ def handed_over(name: str, to: str, then: str = "", **needs: bool) -> Any:
             getattr(self, then)()
         return result
 
+    method.__doc__ = inspect.getdoc(own)  # the base's, where the method has none of its own
     return method
