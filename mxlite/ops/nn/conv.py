@@ -193,7 +193,7 @@ class LinearInWindows(Op):
     @classmethod
     def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         g = cls.geometry(a, inputs[0], dtype)
-        # What runs one after the other does so in the same bytes.
+        # Kernels that run one after the other use the same bytes.
         bias = 0 if a.no_bias else bias_bytes(outputs[0], dtype)
         return max(cls.data_bytes(g), cls.weight_bytes(g), bias)
 

@@ -118,7 +118,7 @@ def rest_of(cls: type[Update], xp: Any, a: Any, rates: Rates, weight: Any, state
 
 @functools.lru_cache(maxsize=1024)
 def settings(cls: Any, a: Any) -> Any:
-    """What a formula reads of the parameters of any form of its step: all but the rates, which are 1."""
+    """The parameters that a formula reads, from those of any form of its step; its rates are 1."""
     names = [f.name for f in fields(cls.Attrs) if f.name in cls.rates or hasattr(a, f.name)]
     return cls.Attrs(**{n: 1 if n in cls.rates else getattr(a, n) for n in names})
 

@@ -231,4 +231,4 @@ LAWS: dict[Sampler, str] = {
         "Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2."
     ),
 }
-"""What the operators of a sampler say, with the names of their parameters."""
+"""The first lines of the descriptions of a sampler's operators, with the names of their parameters."""
