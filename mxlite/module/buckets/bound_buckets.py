@@ -20,7 +20,7 @@ from ...executor import ExecutorGroup
 from ...executor.request.bind_request import Offload
 from ...memplan import Device
 from ...symbol.naming import NameManager
-from ..base_module import BaseModule
+from ..base_module import BaseModule, BindArguments
 from ..evaluation import Shapes
 from ..initial import parameters
 from ..module import Module
@@ -243,32 +243,19 @@ class BoundBuckets(BaseModule):
         finally:
             self._curr_bucket_key = key
 
-    def bind(  # type: ignore[override]  # MXNet's signature
-        self,
-        data_shapes: Any,
-        label_shapes: Any = None,
-        for_training: bool = True,
-        inputs_need_grad: bool = False,
-        force_rebind: bool = False,
-        shared_module: Any = None,
-        grad_req: Any = "write",
-    ) -> None:
+    def _bind(self, b: BindArguments) -> None:
         """Bind the default bucket for these shapes; other buckets follow when their batches come."""
-        if self.stays_bound(force_rebind):
-            return
-        if shared_module is not None:
+        if b.shared_module is not None:
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
         before = dict(vars(self))
         self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
         self._curr_bucket_key = self._default_bucket_key
-        self.for_training = for_training
-        self.inputs_need_grad = inputs_need_grad
-        self._grad_req = grad_req
+        self.for_training = b.for_training
+        self.inputs_need_grad = b.inputs_need_grad
+        self._grad_req = b.grad_req
         try:
-            with self._named(self._default_bucket_key, data_shapes):
-                self._first.bind(
-                    data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
-                )
+            with self._named(self._default_bucket_key, b.data_shapes):
+                self._first.bind(*b)
         except BaseException:
             vars(self).update(before)  # a former binding is restored
             raise
