@@ -8,7 +8,7 @@ import pytest
 
 from torture.__main__ import main, names
 from torture.allowance import Allowance, Outcome
-from torture.parts import planted
+from torture.parts import planted, readers
 
 TREE = Path(__file__).parents[2]
 
@@ -38,6 +38,21 @@ def test_planted_fault_still_has_its_place_and_its_catcher(fault):
 def test_faults_have_names_of_their_own():
     found = [fault.name for fault in planted.faults()]
     assert len(set(found)) == len(found)
+
+
+def test_readers_leave_no_file_behind_even_if_their_process_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    worker = readers.Worker()
+    try:
+        assert worker.judge("csv", 1)["verdict"] in ("", "refused")
+        worker._process.terminate()
+        worker._process.wait()
+        assert "ended the process" in worker.judge("csv", 2)["verdict"]
+        assert worker.judge("csv", 3)["verdict"] in ("", "refused")
+        assert list(tmp_path.rglob("*"))
+    finally:
+        worker.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_allowance_ends_by_cases_and_by_time():

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic
 
 from torture.allowance import Allowance, Outcome
@@ -20,7 +21,7 @@ from torture.allowance import Allowance, Outcome
 CASES = 1_000_000
 SMALL = 48
 PATIENCE = 90  # seconds by the wall clock, on a busy machine
-STRETCH = 200  # cases of a reader before the next one's turn
+STRETCH = 200  # cases of a reader before the turn of the one that has had the least time
 _TREE = Path(__file__).resolve().parents[2]
 CHEAP = ("arrays", "csv", "libsvm", "mnist", "timings", "embedding")  # some cases of these run in `make test`
 
@@ -30,9 +31,10 @@ class Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._folder = TemporaryDirectory(prefix="mxlite-readers-", ignore_cleanup_errors=True)
 
     def judge(self, reader: str, seed: int) -> dict:
-        """Result of the case: `verdict`, and `cpu` seconds, `bytes` of the file."""
+        """Result of the case: `verdict`, `cpu` seconds of reading, and `total` ones with making the file."""
         process = self._started()
         assert process.stdin is not None
         try:
@@ -43,24 +45,27 @@ class Worker:
         answer = self._line(process)
         if answer is None:
             process.kill()
-            status = process.wait()
+            with process:  # closes the pipes
+                status = process.wait()
             self._process = None
             ended = "was still at it" if status == -9 else f"ended the process with status {status}"
             verdict = f"{ended} after {PATIENCE} s or less"
-            return {"verdict": verdict, "cpu": 0.0, "bytes": 0, "late": status == -9}
+            return {"verdict": verdict, "cpu": 0.0, "total": 0.0, "late": status == -9}
         return answer
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and delete its files."""
         if self._process is not None:
             self._process.communicate()
             self._process = None
+        self._folder.cleanup()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             environment = {
                 **os.environ,
                 "PYTHONPATH": str(_TREE),
+                "TMPDIR": self._folder.name,
                 "OMP_NUM_THREADS": "1",
                 "MALLOC_ARENA_MAX": "1",
             }
@@ -88,7 +93,7 @@ class Worker:
 
 
 def run(allowance: Allowance, readers: Sequence[str] = ()) -> Outcome:
-    """Run cases of the readers in turn; in a short run only those of the cheap ones."""
+    """Run cases of the readers, as much time for each; in a short run only those of the cheap ones."""
     if not readers:
         from torture.readers.kinds import READERS
 
@@ -99,14 +104,16 @@ def run(allowance: Allowance, readers: Sequence[str] = ()) -> Outcome:
     read: Counter[str] = Counter()
     cpu: Counter[str] = Counter()
     slowest, seen, failures = 0.0, set(), []
+    name = ""
     try:
         for number, seed in enumerate(allowance):
-            name = readers[number // stretch % len(readers)]
+            if number % stretch == 0:
+                name = min(readers, key=lambda each: cpu[each])
             answer = worker.judge(name, seed)
             if answer.get("late"):  # or the machine stalled: only repeated timeouts count
                 answer = worker.judge(name, seed)
             counts[name] += 1
-            cpu[name] += answer["cpu"]
+            cpu[name] += answer["total"]
             slowest = max(slowest, answer["cpu"])
             verdict = answer["verdict"]
             if verdict in ("", "refused"):

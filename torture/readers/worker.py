@@ -52,13 +52,15 @@ def _serve(folder: Path, lines: Iterable[str]) -> None:
             begun.add(name)
             for data in reader.seeds()[:6]:
                 judged(reader, data, folder / "sound", spare=2**40)
+        began = time.process_time()
         data = reader.case(int(seed))
         before = time.process_time()
         verdict = judged(reader, data, folder / "case")
-        took = time.process_time() - before
+        ended = time.process_time()
+        took = ended - before
         if took > SECONDS and verdict in ("", "refused"):
             verdict = f"took {took:.1f} s"
-        print(json.dumps({"verdict": verdict, "bytes": len(data), "cpu": took}), flush=True)
+        print(json.dumps({"verdict": verdict, "cpu": took, "total": ended - began}), flush=True)
 
 
 def judged(reader: Any, data: bytes, folder: Path, spare: int = SPARE) -> str:

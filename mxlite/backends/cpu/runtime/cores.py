@@ -14,6 +14,7 @@ import glob
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from time import monotonic
 from types import TracebackType
 from typing import Any
 
@@ -36,10 +37,10 @@ class running:
     """Context `with running(n):` in which this thread creates, connects or runs kernels with `n` threads.
 
     OpenBLAS has one thread meanwhile. Afterwards everything is restored, OpenMP's number of threads too,
-    since PyTorch may be using the same library.
+    since PyTorch may be using the same library. Preemptions meanwhile tell whether other processes compete.
     """
 
-    __slots__ = ("before", "openmp", "threads")
+    __slots__ = ("before", "began", "openmp", "threads")
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -49,10 +50,13 @@ class running:
         lib = loaded()
         self.openmp = None if lib is None else lib.use_threads(self.threads)
         hold_back()
+        self.began = monotonic()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.threads > 1:
+            here.contention.add(monotonic() - self.began, self.threads)
         let_go()
         if self.openmp is not None and (lib := loaded()) is not None:
             lib.use_threads(self.openmp)

@@ -12,14 +12,21 @@ from numbers import Integral
 
 from ....core import config
 from ....core.errors import MXLiteError
+from .contention import Contention, LIBRARY
 
 _threads: int | None = None
 
 
 class _Here(threading.local):
-    """`threads`: number for kernels that this thread creates or runs at present; None: the global number."""
+    """`threads`: number for kernels that this thread creates or runs at present; None: the global number.
+
+    `contention`: how often this thread is preempted meanwhile.
+    """
 
     threads: int | None = None
+
+    def __init__(self) -> None:
+        self.contention = Contention()
 
 
 here = _Here()
@@ -61,7 +68,6 @@ def set_num_threads(threads: int) -> int:
 # precedence, and a libgomp that was loaded before (PyTorch brings one) is left alone.
 
 SPINS = 2_000
-LIBRARY = "libgomp.so.1"
 _NAME = b"GOMP_SPINCOUNT"
 
 

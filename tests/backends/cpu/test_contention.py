@@ -1,0 +1,142 @@
+"""Spins of OpenMP's threads are short while the thread that starts teams is preempted often."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from mxlite.backends.cpu.compiled.calls import team
+from mxlite.backends.cpu.runtime import contention
+from mxlite.backends.cpu.runtime.contention import Contention, FEW, MANY, WINDOW_S
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or team.openmp() is None, reason="libgomp is Linux's"
+)
+CORES = len(os.sched_getaffinity(0))
+
+
+class _Preempted:
+    """A thread preempted at a rate that a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0.0
+        monkeypatch.setattr(contention, "preemptions", lambda: self.count)
+        self.found = Contention()
+
+    def runs(self, rate: float, seconds: float = WINDOW_S, threads: int = CORES) -> None:
+        self.count += rate * seconds
+        self.found.add(seconds, threads)
+
+
+@pytest.fixture
+def preempted(monkeypatch):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.delenv(name, raising=False)
+    yield _Preempted(monkeypatch)
+    contention._crowd.end()
+
+
+def _tasks() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def _becomes(count: int) -> bool:
+    """True if this process has so many threads, soon."""
+    ends = monotonic() + 10
+    while _tasks() != count and monotonic() < ends:
+        sleep(0.002)
+    return _tasks() == count
+
+
+def test_a_sleeping_team_exists_while_preemptions_are_many(preempted):
+    before = _tasks()
+    preempted.runs(MANY / 2)
+    assert _becomes(before)
+    preempted.runs(2 * MANY)
+    assert _becomes(before + 2)
+    preempted.runs((MANY + FEW) / 2)  # between the two rates it stays as it is
+    preempted.runs(3 * MANY)
+    assert _becomes(before + 2)
+    preempted.runs(FEW / 2)
+    assert _becomes(before)
+
+
+def test_a_short_time_decides_nothing(preempted):
+    before = _tasks()
+    preempted.runs(100 * MANY, WINDOW_S / 3)
+    assert _becomes(before)
+    preempted.runs(100 * MANY, WINDOW_S)
+    assert _becomes(before + 2)
+
+
+@pytest.mark.parametrize("why", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "limit", "fewer threads"])
+def test_spins_are_left_alone(preempted, monkeypatch, why):
+    before = _tasks()
+    if why == "limit":
+        monkeypatch.setattr(resource, "getrlimit", lambda kind: (2**40, resource.RLIM_INFINITY))
+    elif why != "fewer threads":
+        monkeypatch.setenv(why, "1000")
+    for _ in range(3):
+        preempted.runs(10 * MANY, threads=CORES - (why == "fewer threads"))
+    assert _becomes(before)
+
+
+def test_a_thread_that_cannot_be_started_does_no_harm(preempted, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    before = _tasks()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(3):
+        preempted.runs(10 * MANY)
+    assert _becomes(before)
+
+
+_PROGRAM = """
+import os, threading
+import numpy as np
+import mxlite as mx
+from mxlite.backends.cpu.runtime import contention
+
+count = 0
+def preempted():
+    global count
+    count += 10_000
+    return count
+contention.preemptions = preempted
+net = mx.models.get("mlp", hidden=(256,) * 3)
+step = net.simple_bind(mx.cpu(), data=(64, 784))
+def run():
+    for _ in range(40):
+        step.forward(is_train=True)
+        step.backward()
+    mx.nd.waitall()
+run()
+threads = sum(thread.name == "mxlite-crowd" for thread in threading.enumerate())
+child = os.fork()
+if not child:
+    run()
+    os._exit(0)
+print(threads, os.waitpid(child, 0)[1])
+"""
+
+
+def test_programs_count_their_preemptions_and_fork_meanwhile():
+    settings = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    settings.pop("MXLITE_KERNELS", None)
+    ran = subprocess.run(
+        [sys.executable, "-c", _PROGRAM],
+        env={**settings, "MXLITE_NUM_THREADS": str(max(CORES, 2))},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["1", "0"]
