@@ -43,9 +43,8 @@ class LinearChannelsLast(Op):
     of: ClassVar[type[LinearInWindows]]
 
     @classmethod
-    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
         wanted, (out,) = cls.of.infer_shape(a, first(data), *shapes[1:])
         return (data, *wanted[1:]), (last(out),)
 

@@ -92,9 +92,8 @@ class Pooling(Op):
         return dtypes, (dtypes[0], index_type(a))[: len(cls.output_names(a))]
 
     @classmethod
-    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
         check_rank(a, data, "(N, ..., C)" if cls.last else "(N, C, ...)")
         lengths = windows(a, data, cls.last).out
         out = (data[0], *lengths, data[-1]) if cls.last else (*data[:2], *lengths)

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from ...core.record import record
-from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..layout import FixedLayout
 from ..scratch import carve, in_accumulator, scratch_bytes
@@ -64,9 +63,8 @@ class ExtremePoolingChannelsLast(Op):
     flops = PoolingChannelsLast.flops
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
         return (data, data[-1:]), PoolingChannelsLast.infer_shape(a, data)[1]
 
     @classmethod
