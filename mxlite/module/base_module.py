@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import StateError
 from ..core.bytesize import format_bytes
@@ -28,6 +28,18 @@ from .watch.interrupt import Interrupt
 def missing(module: Any, what: str, name: str) -> MissingMethodError:
     """The error of a module that "does not say how to bind", since its class has no `name`."""
     return MissingMethodError(f"{type(module).__name__} {what}: its class must define {name}.")
+
+
+class BindArguments(NamedTuple):
+    """The arguments of a module's `bind`."""
+
+    data_shapes: Any
+    label_shapes: Any
+    for_training: bool
+    inputs_need_grad: bool
+    force_rebind: bool
+    shared_module: Any
+    grad_req: Any
 
 
 class BaseModule:
@@ -73,8 +85,26 @@ class BaseModule:
         """(name, shape) of each output."""
         raise missing(self, "does not say what its outputs are", "output_shapes")
 
-    def bind(self, data_shapes: Any, label_shapes: Any = None, **options: Any) -> None:
-        """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
+    def bind(
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: Any = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc.
+
+        MXNet keeps an existing binding, unless `force_rebind`.
+        """
+        if not self.stays_bound(force_rebind):
+            options = for_training, inputs_need_grad, force_rebind, shared_module, grad_req
+            self._bind(BindArguments(data_shapes, label_shapes, *options))
+
+    def _bind(self, b: BindArguments) -> None:
+        """`bind`, where there is no binding that stays."""
         raise missing(self, "does not say how to bind", "bind()")
 
     def init_params(self, *args: Any, **options: Any) -> None:

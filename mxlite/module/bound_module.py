@@ -14,7 +14,7 @@ from ..graph import Entry
 from ..io import DataDesc
 from ..memplan import MemoryPlan
 from ..ndarray import concat, NDArray
-from .base_module import BaseModule
+from .base_module import BaseModule, BindArguments
 from .binding import Binding
 from .bound_arrays import BoundArrays
 from .device_parts import by_device
@@ -174,30 +174,19 @@ class BoundModule(BaseModule):
 
     # -- bind ----------------------------------------------------------------------------------
 
-    def bind(  # type: ignore[override]  # MXNet's signature
-        self,
-        data_shapes: Any,
-        label_shapes: Any = None,
-        for_training: bool = True,
-        inputs_need_grad: bool = False,
-        force_rebind: bool = False,
-        shared_module: BoundModule | None = None,
-        grad_req: Any = "write",
-    ) -> None:
+    def _bind(self, b: BindArguments) -> None:
         """Plan and allocate for these input shapes: lists of (name, shape) or DataDesc."""
-        if self.stays_bound(force_rebind):
-            return
-        if for_training and self._binding.narrow_params:
+        if b.for_training and self._binding.narrow_params:
             raise BindError(
                 "bind: with narrow_params no float32 parameters are left to train; bind with "
                 "for_training=False, or make the module without."
             )
         kept = self.get_params() if self.binded and self.params_initialized else None
         old = self._binding
-        new = self._begun(for_training, inputs_need_grad, grad_req)
-        if shared_module is not None:
-            shared_module.need(params=True)
-            new.group = shared_module._binding.group
+        new = self._begun(b.for_training, b.inputs_need_grad, b.grad_req)
+        if b.shared_module is not None:
+            b.shared_module.need(params=True)
+            new.group = b.shared_module._binding.group
             if self._memory_budget not in (None, new.group.budget):
                 raise BindError(
                     "Modules that share parameters have one memory_budget: give it to the first of them."
@@ -205,13 +194,13 @@ class BoundModule(BaseModule):
         else:
             new.group.budget = self._memory_budget
             new.group.extra = old.group.extra
-        self._training.use(new, data_shapes, label_shapes, before=old)
+        self._training.use(new, b.data_shapes, b.label_shapes, before=old)
         self._binding = new
         self._evaluation.begin()
-        self.for_training = for_training
-        self.inputs_need_grad = inputs_need_grad
+        self.for_training = b.for_training
+        self.inputs_need_grad = b.inputs_need_grad
         self.binded = True
-        if shared_module is not None:
+        if b.shared_module is not None:
             self.params_initialized = True
         elif kept is not None:
             self.set_params(*kept)

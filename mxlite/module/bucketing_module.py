@@ -21,6 +21,7 @@ from ..formats import load_params, stored_params
 from ..ndarray import array, load as load_arrays, NDArray, save as save_arrays
 from ..symbol import load as load_symbol
 from .buckets.bound_buckets import BoundBuckets
+from .buckets.handed_over import handed_over
 from .metrics.metric import EvalMetric
 
 
@@ -59,40 +60,13 @@ class BucketingModule(BoundBuckets):
         with self._named(self._curr_bucket_key, data_batch.provide_data):
             self._current.forward_backward(data_batch)
 
-    def backward(self, out_grads: Any = None) -> None:
-        """Run backward in the present bucket; see Module.backward."""
-        self.need(params=True)
-        self._current.backward(out_grads)
-
-    def update(self) -> None:
-        """Apply the optimizer to the parameters of the present bucket (done already if it is fused)."""
-        self.need(params=True, optimizer=True)
-        self._current.update()
-
-    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """Outputs of the last forward; see Module.get_outputs."""
-        self.need(params=True)
-        return self._current.get_outputs(merge_multi_context)
-
-    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """States of the present bucket, which has its own; see Module.get_states."""
-        self.need(params=True)
-        return self._current.get_states(merge_multi_context)
-
-    def set_states(self, states: Any = None, value: float | None = None) -> None:
-        """Assign the states of the present bucket; see Module.set_states."""
-        self.need(params=True)
-        self._current.set_states(states, value)
-
-    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """Gradients of the data, if bound with inputs_need_grad."""
-        self.need(params=True)
-        return self._current.get_input_grads(merge_multi_context)
-
-    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Let the metric see the outputs of the last forward."""
-        self.need(params=True)
-        self._current.update_metric(eval_metric, labels, pre_sliced)
+    backward = handed_over("backward", "_current", params=True)
+    update = handed_over("update", "_current", params=True, optimizer=True)
+    get_outputs = handed_over("get_outputs", "_current", params=True)
+    get_states = handed_over("get_states", "_current", params=True)
+    set_states = handed_over("set_states", "_current", params=True)
+    get_input_grads = handed_over("get_input_grads", "_current", params=True)
+    update_metric = handed_over("update_metric", "_current", params=True)
 
     def prepare_metric(self, metric: EvalMetric) -> None:
         """Let all buckets' steps count what the default bucket's can count, to the same sums."""
@@ -117,22 +91,18 @@ class BucketingModule(BoundBuckets):
 
     # -- files ---------------------------------------------------------------------------------
 
-    def save_params(self, fname: str) -> None:
-        """Write parameters as MXNet's container with `arg:` and `aux:` names."""
-        self.need(params=True)
-        self._first.save_params(fname)
+    save_params = handed_over("save_params", "_first", params=True)
+    save_optimizer_states = handed_over("save_optimizer_states", "_first")
+    load_optimizer_states = handed_over("load_optimizer_states", "_first")
+    resume_bytes = handed_over("resume_bytes", "_first")
+    resume_moment = handed_over("resume_moment", "_first")
+    save_resume_state = handed_over("save_resume_state", "_first")
+    load_resume_state = handed_over("load_resume_state", "_first")
+    _parameters = handed_over("_parameters", "_first")
 
     def load_params(self, fname: str) -> None:
         """Read what `save_params`, or MXNet, wrote."""
         self.set_params(*stored_params(fname))
-
-    def save_optimizer_states(self, fname: str) -> None:
-        """See Module.save_optimizer_states."""
-        self._first.save_optimizer_states(fname)
-
-    def load_optimizer_states(self, fname: str) -> None:
-        """See Module.load_optimizer_states."""
-        self._first.load_optimizer_states(fname)
 
     def save_checkpoint(self, prefix: str, epoch: int, remove_amp_cast: bool = False) -> None:
         """Write PREFIX-%04d.params, PREFIX-KEY-symbol.json for each bucket met so far, and PREFIX.buckets,
@@ -181,23 +151,3 @@ class BucketingModule(BoundBuckets):
         module._first = module._new_first()
         module._preloaded = dict(arg_params), dict(aux_params)
         return module
-
-    @property
-    def resume_bytes(self) -> int:
-        return self._first.resume_bytes
-
-    def _parameters(self) -> tuple[Any, Any]:
-        return self._first._parameters()
-
-    def resume_moment(self, train_data: Any) -> Any:
-        return self._first.resume_moment(train_data)
-
-    def save_resume_state(
-        self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
-    ) -> None:
-        """See Module.save_resume_state."""
-        self._first.save_resume_state(prefix, epoch, nbatch, train_data, moment)
-
-    def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
-        """See Module.load_resume_state."""
-        return self._first.load_resume_state(prefix, train_data)

@@ -16,7 +16,6 @@ from ..core.log import logger_of
 from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import array_data
-from .base_module import BaseModule
 from .bucketing_module import BucketingModule
 from .initial.initializer import Uniform
 from .loop_arguments import call_all, Callbacks
@@ -146,9 +145,9 @@ class FeedForward:
                     self.arg_params, self.aux_params = module.get_params()
                 call_all(epoch_end_callback, epoch, self.symbol, self.arg_params, self.aux_params)
                 if held_out is not None:
-                    self._evaluate(
-                        module, held_out, epoch, metric, eval_batch_end_callback, eval_end_callback
-                    )
+                    callbacks = eval_batch_end_callback, eval_end_callback
+                    module.score(held_out, metric, None, *callbacks, epoch=epoch)
+                    held_out.reset()
 
     def _trainer(self, data: Any, kvstore: Any, logger: Any, monitor: Any) -> Any:
         """A module, bound for the data and with initial values."""
@@ -215,26 +214,6 @@ class FeedForward:
             data.reset()
             if self.epoch_size is None:
                 return
-
-    def _evaluate(
-        self,
-        module: BaseModule,
-        data: Any,
-        epoch: int,
-        metric: Any,
-        batch_end_callback: Callbacks,
-        end_callback: Callbacks,
-    ) -> None:
-        metric.reset()
-        data.reset()
-        seen = 0
-        for i, batch in enumerate(data):
-            module.forward(batch, is_train=False)
-            module.update_metric(metric, batch.label)
-            call_all(batch_end_callback, BatchEndParam(epoch, i, metric, locals()))
-            seen = i + 1
-        call_all(end_callback, BatchEndParam(epoch, seen, metric, locals()))
-        data.reset()
 
     # -- inference -----------------------------------------------------------------------------
 

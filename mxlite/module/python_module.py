@@ -12,7 +12,7 @@ from ..core import BindError, StateError
 from ..core.errors import ArgumentError, MissingMethodError
 from ..io import DataDesc
 from ..ndarray import array, NDArray
-from .base_module import BaseModule
+from .base_module import BaseModule, BindArguments
 from .device_parts import by_device
 
 
@@ -62,30 +62,19 @@ class PythonModule(BaseModule):
         """(name, shape) of each output."""
         return self._output_shapes
 
-    def bind(  # type: ignore[override]  # MXNet's signature
-        self,
-        data_shapes: Any,
-        label_shapes: Any = None,
-        for_training: bool = True,
-        inputs_need_grad: bool = False,
-        force_rebind: bool = False,
-        shared_module: Any = None,
-        grad_req: Any = "write",
-    ) -> None:
+    def _bind(self, b: BindArguments) -> None:
         """Record the shapes; there is nothing to allocate."""
-        if self.stays_bound(force_rebind):
-            return
-        if grad_req != "write":
+        if b.grad_req != "write":
             raise BindError(
-                f"{type(self).__name__} writes its gradients; grad_req {grad_req!r} is not for it."
+                f"{type(self).__name__} writes its gradients; grad_req {b.grad_req!r} is not for it."
             )
-        self._check_names("data", data_shapes, self._data_names)
-        if label_shapes:
-            self._check_names("label", label_shapes, self._label_names)
-        self.for_training = for_training
-        self.inputs_need_grad = inputs_need_grad
-        self._data_shapes = data_shapes
-        self._label_shapes = label_shapes
+        self._check_names("data", b.data_shapes, self._data_names)
+        if b.label_shapes:
+            self._check_names("label", b.label_shapes, self._label_names)
+        self.for_training = b.for_training
+        self.inputs_need_grad = b.inputs_need_grad
+        self._data_shapes = b.data_shapes
+        self._label_shapes = b.label_shapes
         self._output_shapes = self._compute_output_shapes()
         self.binded = True
         self.params_initialized = True  # it has none

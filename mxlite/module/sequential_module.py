@@ -13,7 +13,7 @@ from ..core.wanted import wanted
 from ..io import DataBatch
 from ..ndarray import NDArray
 from ..symbol import Symbol
-from .base_module import BaseModule
+from .base_module import BaseModule, BindArguments
 from .evaluation import shapes_of
 
 
@@ -75,42 +75,31 @@ class SequentialModule(BaseModule):
 
     # -- bind ----------------------------------------------------------------------------------
 
-    def bind(  # type: ignore[override]  # MXNet's signature
-        self,
-        data_shapes: Any,
-        label_shapes: Any = None,
-        for_training: bool = True,
-        inputs_need_grad: bool = False,
-        force_rebind: bool = False,
-        shared_module: Any = None,
-        grad_req: Any = "write",
-    ) -> None:
+    def _bind(self, b: BindArguments) -> None:
         """Bind one module after another, each for the output shapes of the one before."""
-        if self.stays_bound(force_rebind):
-            return
-        if inputs_need_grad and not for_training:
+        if b.inputs_need_grad and not b.for_training:
             raise StateError("bind: inputs_need_grad is for training; for_training is False.")
-        if shared_module is not None:
+        if b.shared_module is not None:
             raise MXLiteError("SequentialModule.bind: shared_module is not supported.")
         if not self._modules:
             raise StateError("bind: this SequentialModule has no modules; add some.")
-        shapes = data_shapes
+        shapes = b.data_shapes
         for i, (module, meta) in enumerate(zip(self._modules, self._metas)):
             if meta.get(self.META_AUTO_WIRING):
                 shapes = self._rewired(i, shapes)
             module.bind(
                 data_shapes=shapes,
-                label_shapes=label_shapes if meta.get(self.META_TAKE_LABELS) else None,
-                for_training=for_training,
-                inputs_need_grad=inputs_need_grad or (for_training and i > 0),
-                force_rebind=force_rebind,
-                grad_req=grad_req,
+                label_shapes=b.label_shapes if meta.get(self.META_TAKE_LABELS) else None,
+                for_training=b.for_training,
+                inputs_need_grad=b.inputs_need_grad or (b.for_training and i > 0),
+                force_rebind=b.force_rebind,
+                grad_req=b.grad_req,
             )
             shapes = module.output_shapes
         takes = any(meta.get(self.META_TAKE_LABELS) for meta in self._metas)
-        self._label_shapes = label_shapes if takes else None
-        self.for_training = for_training
-        self.inputs_need_grad = inputs_need_grad
+        self._label_shapes = b.label_shapes if takes else None
+        self.for_training = b.for_training
+        self.inputs_need_grad = b.inputs_need_grad
         self.binded = True
 
     def _rewired(self, number: int, shapes: Any) -> list[tuple[str, Any]]:

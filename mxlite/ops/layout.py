@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.errors import ShapeError
+from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
 from ..graph.ir import Shape
 from ..graph.opdef import Op, Shapes
@@ -19,6 +19,17 @@ class LayoutAttrs:
     """`moves` False: the channel axis or all spatial axes have length 1, so no byte moves."""
 
     moves: bool = True
+
+
+class FixedLayout:
+    """Base beside the parameters of an operator: gives those of its channels-last form, without a layout."""
+
+    layout: str | None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]  # of the parameters
+        if self.layout is not None:
+            raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
 
 
 class _Move(Op):

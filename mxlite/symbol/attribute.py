@@ -8,11 +8,10 @@ from types import TracebackType
 
 from ..core.errors import OpAttributeError
 from ..core.wanted import wanted
+from .scope import Scope
 
 HIDDEN = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage")
 """Keys that users write plainly and that are stored as `__key__`."""
-
-_local = threading.local()
 
 
 def stored_key(key: str) -> str:
@@ -31,26 +30,7 @@ def both_spellings(stored: Mapping[str, str]) -> dict[str, str]:
     return {**stored, **plain}
 
 
-class _Current(type):
-    @property
-    def current(cls) -> AttrScope:
-        """The innermost `with` scope of this thread, else an empty one."""
-        stack = getattr(_local, "stack", None)
-        if stack is None:
-            stack = _local.stack = [AttrScope()]
-        return stack[-1]
-
-    @current.setter
-    def current(cls, scope: AttrScope) -> None:
-        """Set, as MXNet's older programs do, the scope of this thread, inside the present `with` block."""
-        stack = getattr(_local, "stack", None)
-        if stack is None:
-            _local.stack = [scope]
-        else:
-            stack[-1] = scope
-
-
-class AttrScope(metaclass=_Current):
+class AttrScope(Scope):
     """Attributes for every variable and operator created inside a `with` block; inner scopes win.
 
     >>> with mx.AttrScope(ctx_group="stage1"):
@@ -58,6 +38,8 @@ class AttrScope(metaclass=_Current):
 
     Values are text. Raises OpAttributeError for others.
     """
+
+    _local = threading.local()
 
     def __init__(self, **attributes: str) -> None:
         for key, value in attributes.items():
@@ -78,13 +60,12 @@ class AttrScope(metaclass=_Current):
 
     def __enter__(self) -> AttrScope:
         self._all = {**type(self).current._all, **self._own}
-        _local.stack.append(self)
-        return self
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _local.stack.pop()
+        super().__exit__(kind, error, trace)
         self._all = dict(self._own)
 
 

@@ -144,8 +144,13 @@ class Builder:
 
     # -- operators ---------------------------------------------------------------------------------
 
-    def op(self, name: str, *inputs: OnnxValue, **parameters: Any) -> Any:
-        """One call of a mxlite operator: a value, or a tuple where it has several visible outputs."""
+    def op(self, name: str, *inputs: OnnxValue, **parameters: Any) -> OnnxValue:
+        """The output of one call of a mxlite operator, the only visible one."""
+        (result,) = self.ops(name, *inputs, **parameters)
+        return result
+
+    def ops(self, name: str, *inputs: OnnxValue, **parameters: Any) -> tuple[OnnxValue, ...]:
+        """The visible outputs of one call of a mxlite operator."""
         op = TABLE.get(name)
         if op is None:
             raise NotSupportedError(f"mxlite has no operator {name}")
@@ -170,18 +175,15 @@ class Builder:
             and sum(map(prod, shapes))
             <= min(LARGEST_FOLDED, max(LARGEST_GROWN, 4 * sum(v.size for v in inputs)))
         ):
-            results = [self.constant(a) for a in _run(name, inputs, parameters)]
-        else:
-            self._nodes += 1
-            if self._nodes > MOST_NODES:
-                raise FormatError(f"The model unrolls to more than {MOST_NODES} nodes.")
-            node = call(
-                op, name, [self.entry(v) for v in inputs], {}, parameters_given(parameters), self._name()
-            )
-            results = [
-                OnnxValue(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
-            ]
-        return results[0] if visible == 1 and not op.variadic_outputs else tuple(results)
+            return tuple(self.constant(a) for a in _run(name, inputs, parameters))
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise FormatError(f"The model unrolls to more than {MOST_NODES} nodes.")
+        entries = [self.entry(v) for v in inputs]
+        node = call(op, name, entries, {}, parameters_given(parameters), self._name())
+        return tuple(
+            OnnxValue(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
+        )
 
     def _name(self) -> str:
         return self.unique(self.label)
@@ -233,8 +235,7 @@ class Builder:
             raise FormatError(f"{value.size} elements of shape {value.shape} do not fit shape {shape}.")
         if value.array is not None:
             return self.constant(value.array.reshape(shape))
-        result: OnnxValue = self.op("_reshape_to", value, shape=shape)
-        return result
+        return self.op("_reshape_to", value, shape=shape)
 
     def expand(self, value: OnnxValue, shape: Shape) -> OnnxValue:
         """The value broadcast to `shape`, which may have more axes."""

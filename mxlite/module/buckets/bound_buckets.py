@@ -18,14 +18,14 @@ from ...core.errors import ArgumentError
 from ...core.wanted import found, wanted, wanted_function
 from ...executor import ExecutorGroup
 from ...executor.request.bind_request import Offload
-from ...memplan import Device, MemoryPlan
-from ...ndarray import NDArray
+from ...memplan import Device
 from ...symbol.naming import NameManager
-from ..base_module import BaseModule
+from ..base_module import BaseModule, BindArguments
 from ..evaluation import Shapes
 from ..initial import parameters
 from ..module import Module
 from .declared_buckets import Buckets, declared, DeclaredBuckets
+from .handed_over import handed_over
 from .named_bucket import NamedBucket
 
 Generator = Callable[[Any], tuple[Any, Sequence[str] | None, Sequence[str] | None]]
@@ -127,38 +127,17 @@ class BoundBuckets(BaseModule):
     def _curr_module(self) -> Module:
         return self._current  # its name in MXNet, whose programs use it
 
-    @property
-    def symbol(self) -> Any:
-        """The network of the present bucket."""
-        return self._current.symbol
-
-    @property
-    def data_names(self) -> list[str]:
-        return self._current.data_names
-
-    @property
-    def label_names(self) -> list[str]:
-        """Names of the labels that a batch feeds."""
-        return self._current.label_names
-
-    @property
-    def output_names(self) -> list[str]:
-        return self._current.output_names
-
-    @property
-    def data_shapes(self) -> Any:
-        self.need()
-        return self._current.data_shapes
-
-    @property
-    def label_shapes(self) -> Any:
-        self.need()
-        return self._current.label_shapes
-
-    @property
-    def output_shapes(self) -> Any:
-        self.need()
-        return self._current.output_shapes
+    symbol = handed_over("symbol", "_current")
+    data_names = handed_over("data_names", "_current")
+    label_names = handed_over("label_names", "_current")
+    output_names = handed_over("output_names", "_current")
+    data_shapes = handed_over("data_shapes", "_current", bound=True)
+    label_shapes = handed_over("label_shapes", "_current", bound=True)
+    output_shapes = handed_over("output_shapes", "_current", bound=True)
+    memory_plan = handed_over("memory_plan", "_current", bound=True)
+    planned_bytes = handed_over("planned_bytes", "_first", bound=True)
+    measured_bytes = handed_over("measured_bytes", "_first", bound=True)
+    loss_scale = handed_over("loss_scale", "_first")
 
     @property
     def bucket_key(self) -> Any:
@@ -170,29 +149,6 @@ class BoundBuckets(BaseModule):
         """The buckets bound so far."""
         return list(self._buckets)
 
-    @property
-    def memory_plan(self) -> MemoryPlan:
-        """The plan of the present bucket's step; see Module.memory_plan."""
-        self.need()
-        return self._current.memory_plan
-
-    @property
-    def planned_bytes(self) -> int:
-        """Bytes that all buckets bound so far own: shared arrays once, the rest of each, one arena."""
-        self.need()
-        return self._first.planned_bytes
-
-    @property
-    def measured_bytes(self) -> int:
-        """Bytes actually allocated so far."""
-        self.need()
-        return self._first.measured_bytes
-
-    @property
-    def loss_scale(self) -> float | None:
-        """See Module.loss_scale."""
-        return self._first.loss_scale
-
     # -- bind ----------------------------------------------------------------------------------
 
     def prepare_fit(self, train_data: Any = None) -> None:
@@ -203,8 +159,7 @@ class BoundBuckets(BaseModule):
             provided = getattr(train_data, "provide_buckets", None) or {}
             self._declared = declared("fit: train_data.provide_buckets", provided)
 
-    def await_optimizer(self) -> None:
-        self._first.await_optimizer()
+    await_optimizer = handed_over("await_optimizer", "_first")
 
     def _named(self, key: Any, data_shapes: Any) -> NamedBucket:
         return NamedBucket(key, data_shapes, self._buckets, [*self._to_come, *self._to_evaluate])
@@ -288,32 +243,19 @@ class BoundBuckets(BaseModule):
         finally:
             self._curr_bucket_key = key
 
-    def bind(  # type: ignore[override]  # MXNet's signature
-        self,
-        data_shapes: Any,
-        label_shapes: Any = None,
-        for_training: bool = True,
-        inputs_need_grad: bool = False,
-        force_rebind: bool = False,
-        shared_module: Any = None,
-        grad_req: Any = "write",
-    ) -> None:
+    def _bind(self, b: BindArguments) -> None:
         """Bind the default bucket for these shapes; other buckets follow when their batches come."""
-        if self.stays_bound(force_rebind):
-            return
-        if shared_module is not None:
+        if b.shared_module is not None:
             raise MXLiteError("BucketingModule.bind: shared_module is not supported.")
         before = dict(vars(self))
         self._buckets, self._coming, self._to_come = {}, {}, dict(self._declared)
         self._curr_bucket_key = self._default_bucket_key
-        self.for_training = for_training
-        self.inputs_need_grad = inputs_need_grad
-        self._grad_req = grad_req
+        self.for_training = b.for_training
+        self.inputs_need_grad = b.inputs_need_grad
+        self._grad_req = b.grad_req
         try:
-            with self._named(self._default_bucket_key, data_shapes):
-                self._first.bind(
-                    data_shapes, label_shapes, for_training, inputs_need_grad, force_rebind, grad_req=grad_req
-                )
+            with self._named(self._default_bucket_key, b.data_shapes):
+                self._first.bind(*b)
         except BaseException:
             vars(self).update(before)  # a former binding is restored
             raise
@@ -367,42 +309,14 @@ class BoundBuckets(BaseModule):
 
     # -- parameters and optimizer --------------------------------------------------------------
 
-    def init_params(
-        self,
-        initializer: Any = None,
-        arg_params: Mapping[str, NDArray] | None = None,
-        aux_params: Mapping[str, NDArray] | None = None,
-        allow_missing: bool = False,
-        force_init: bool = False,
-        allow_extra: bool = False,
-    ) -> None:
-        """Give every parameter a value, once for all buckets; see Module.init_params."""
-        self.need()
-        self._first.init_params(initializer, arg_params, aux_params, allow_missing, force_init, allow_extra)
-        self._have_params()
+    init_params = handed_over("init_params", "_first", then="_have_params", bound=True)
+    set_params = handed_over("set_params", "_first", then="_have_params", bound=True)
+    get_params = handed_over("get_params", "_first", params=True)
 
     def _have_params(self) -> None:
         self.params_initialized = True
         if not self.for_training and self._budget is not None:
             self._bind_all()
-
-    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """Copies of (arguments, auxiliary states) by name, those of the default bucket: all there are."""
-        self.need(params=True)
-        return self._first.get_params()
-
-    def set_params(
-        self,
-        arg_params: parameters.Given,
-        aux_params: parameters.Given,
-        allow_missing: bool = False,
-        force_init: bool = True,
-        allow_extra: bool = False,
-    ) -> None:
-        """Assign parameters; see Module.set_params."""
-        self.need()
-        self._first.set_params(arg_params, aux_params, allow_missing, force_init, allow_extra)
-        self._have_params()
 
     def init_optimizer(
         self,

@@ -324,6 +324,11 @@ class Optimizer:
         """Parameters for preparing a gradient in operators; a negative clip means none."""
         return {"rescale_grad": self.rescale_grad, "clip_gradient": self._clip()}
 
+    def _clipped(self, grad: NDArray) -> NDArray:
+        """A rescaled gradient, cut to the bound if there is one."""
+        bound = self._clip()
+        return grad.clip(-bound, bound) if bound > 0 else grad
+
     def _clip(self) -> float:
         return self.clip_gradient if self.clip_gradient is not None and self.clip_gradient > 0 else -1.0
 

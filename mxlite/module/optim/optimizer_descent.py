@@ -281,16 +281,18 @@ class LBSGD(SGD):
 
     def _step(self, weight: NDArray, grad: NDArray, momentum: Any, lr: Any, wd: float) -> None:
         """One step of SGD; lr: a number or an NDArray (1,)."""
-        g = grad * self.rescale_grad
-        if (bound := self._clip()) > 0:
-            g = g.clip(-bound, bound)
-        step = lr * (g + wd * weight)
-        if momentum is None:
-            weight -= step
-            return
-        momentum *= self.momentum
-        momentum -= step
-        weight += momentum
+        g = self._clipped(grad * self.rescale_grad)
+        descend(weight, lr * (g + wd * weight), momentum, self.momentum)
+
+
+def descend(weight: NDArray, step: NDArray, state: NDArray | None, momentum: float) -> None:
+    """Subtract a step from a weight: by way of the momentum in `state`, if there is one."""
+    if state is None:
+        weight -= step
+        return
+    state *= momentum
+    state -= step
+    weight += state
 
 
 _STRATEGIES = ("linear", "power2", "sqrt", "lars")

@@ -14,8 +14,9 @@ from typing import Any
 from ...core.disk.schema import MOST, real, row, several
 from ...core.errors import OpAttributeError
 from ...core.wanted import number
-from ...ndarray import maximum, NDArray, norm, random, zeros
+from ...ndarray import maximum, NDArray, norm, random
 from .optimizer_base import checked_progress, Optimizer, register
+from .optimizer_descent import descend, zeros_like
 
 
 class _Imperative(Optimizer):
@@ -28,8 +29,7 @@ class _Imperative(Optimizer):
         g = grad * self.rescale_grad
         if self.decays_first:
             g += wd * weight
-        if (bound := self._clip()) > 0:
-            g = g.clip(-bound, bound)
+        g = self._clipped(g)
         self.step(weight, g, state, lr, wd, self._index_update_count[index])
 
     def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
@@ -57,7 +57,7 @@ class Adamax(_Imperative):
         self.beta2 = number("beta2", beta2)
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
-        return _zeros(weight), _zeros(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
         m, u = state
@@ -102,7 +102,7 @@ class Nadam(_Imperative):
         self.m_schedule = 1.0
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
-        return _zeros(weight), _zeros(weight)
+        return zeros_like(weight), zeros_like(weight)
 
     def progress(self) -> dict[str, Any]:
         return {**super().progress(), "m_schedule": self.m_schedule}
@@ -156,7 +156,7 @@ class DCASGD(_Imperative):
         self.lamda = number("lamda", lamda)
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
-        return (_zeros(weight) if self.momentum else None), weight.copy()
+        return (zeros_like(weight) if self.momentum else None), weight.copy()
 
     def step(self, weight: NDArray, g: NDArray, state: Any, lr: float, wd: float, t: int) -> None:
         m, before = state
@@ -204,7 +204,7 @@ class LARS(_Imperative):
         self._steps: list[tuple[int, float]] = []  # (num_update, rate) of the last two
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
-        return _zeros(weight) if self.momentum else None
+        return zeros_like(weight) if self.momentum else None
 
     def progress(self) -> dict[str, Any]:
         return {**super().progress(), "rates": [[count, rate] for count, rate in self._steps]}
@@ -222,15 +222,8 @@ class LARS(_Imperative):
         rate: Any = lr
         if not str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias")):
             rate = lr * self._ratio(norm(weight), norm(g), wd)
-        if (bound := self._clip()) > 0:
-            g = g.clip(-bound, bound)
-        step = rate * (g + wd * weight)
-        if state is None:
-            weight -= step
-            return
-        state *= self.momentum * self._correction()
-        state -= step
-        weight += state
+        correction = 1.0 if state is None else self._correction()
+        descend(weight, rate * (self._clipped(g) + wd * weight), state, self.momentum * correction)
 
     def _ratio(self, weight: NDArray, grad: NDArray, wd: float) -> NDArray:
         """`eta` times the ratio of the norms, (1,)."""
@@ -241,7 +234,3 @@ class LARS(_Imperative):
     def _correction(self) -> float:
         before, now = self._steps[0][1], self._steps[-1][1]
         return now / before if self.momentum_correction and before else 1.0
-
-
-def _zeros(weight: NDArray) -> NDArray:
-    return zeros(weight.shape, weight.context, dtype=weight.dtype)

@@ -11,7 +11,7 @@ from ...core.errors import nearest, UnknownNameError
 from ...ndarray import concatenate, NDArray
 from ...symbol import Symbol
 from .params import RNNParams
-from .sequence import as_asked, as_list
+from .sequence import as_list, Unrolling
 
 StateInfo = dict[str, Any]
 
@@ -121,13 +121,18 @@ class BaseRNNCell:
         one such symbol with `merge_outputs`, a list if that is False, whichever is available if it is None.
         """
         self.reset()
-        steps = as_list(length, inputs, layout)
-        states = begin_state if begin_state is not None else self.begin_state()
-        outputs = []
+        return self._unrolled(Unrolling(length, inputs, begin_state, layout, merge_outputs))
+
+    def _unrolled(self, u: Unrolling) -> tuple[Any, Any]:
+        """`unroll` of a cell that has been reset."""
+        steps, states, outputs = as_list(u.length, u.inputs, u.layout), self._first_states(u), []
         for step in steps:
             output, states = self(step, states)
             outputs.append(output)
-        return as_asked(length, outputs, layout, merge_outputs), states
+        return u.asked(outputs), states
+
+    def _first_states(self, u: Unrolling) -> Any:
+        return u.begin_state if u.begin_state is not None else self.begin_state()
 
     def _get_activation(self, inputs: Symbol, activation: Any, **kwargs: Any) -> Symbol:
         """An activation by name, or by a function that creates one; users' cells call it, too."""

@@ -8,7 +8,7 @@ from ... import symbol
 from ...symbol import Symbol
 from .base_cell import BaseRNNCell
 from .params import RNNParams
-from .sequence import as_list, time_axis
+from .sequence import as_list, time_axis, Unrolling
 from .sequential_cell import CellGroup
 
 
@@ -30,33 +30,20 @@ class BidirectionalCell(CellGroup):
         self._join(l_cell)
         self._join(r_cell)
 
-    def unroll(
-        self,
-        length: int,
-        inputs: Any,
-        begin_state: Any = None,
-        layout: str = "NTC",
-        merge_outputs: bool | None = None,
-    ) -> tuple[Any, Any]:
-        """(outputs, [states of l_cell, states of r_cell]); see BaseRNNCell.unroll."""
-        self.reset()
-        axis = time_axis(layout)
-        steps = as_list(length, inputs, layout)
-        states = begin_state if begin_state is not None else self.begin_state()
+    def _unrolled(self, u: Unrolling) -> tuple[Any, Any]:
+        """(outputs, [states of l_cell, states of r_cell])."""
+        axis, merge = time_axis(u.layout), u.merge_outputs
+        steps, states = as_list(u.length, u.inputs, u.layout), self._first_states(u)
         left_cell, right_cell = self._cells
         count = len(left_cell.state_info)
-        left, left_states = left_cell.unroll(
-            length, inputs=steps, begin_state=states[:count], layout=layout, merge_outputs=merge_outputs
-        )
-        right, right_states = right_cell.unroll(
-            length, inputs=steps[::-1], begin_state=states[count:], layout=layout, merge_outputs=merge_outputs
-        )
+        left, left_states = left_cell.unroll(*u._replace(inputs=steps, begin_state=states[:count]))
+        right, right_states = right_cell.unroll(*u._replace(inputs=steps[::-1], begin_state=states[count:]))
         after = [left_states, right_states]
-        if merge_outputs is None:
-            merge_outputs = isinstance(left, Symbol) and isinstance(right, Symbol)
-            if not merge_outputs:
-                left, right = self._parted(left, axis, length), self._parted(right, axis, length)
-        if merge_outputs:
+        if merge is None:
+            merge = isinstance(left, Symbol) and isinstance(right, Symbol)
+            if not merge:
+                left, right = self._parted(left, axis, u.length), self._parted(right, axis, u.length)
+        if merge:
             back = symbol.reverse(right, axis=axis)
             return symbol.Concat(left, back, dim=2, name=f"{self._output_prefix}out"), after
         pairs = zip(left, list(right)[::-1])

@@ -10,7 +10,7 @@ from ...core.errors import OpAttributeError
 from ...symbol import Symbol
 from .base_cell import BaseRNNCell, StateInfo
 from .params import RNNParams
-from .sequence import as_asked
+from .sequence import Unrolling
 
 
 class DropoutCell(BaseRNNCell):
@@ -31,17 +31,9 @@ class DropoutCell(BaseRNNCell):
             inputs = symbol.Dropout(data=inputs, p=self.dropout)
         return inputs, list(states)
 
-    def unroll(
-        self,
-        length: int,
-        inputs: Any,
-        begin_state: Any = None,
-        layout: str = "NTC",
-        merge_outputs: bool | None = None,
-    ) -> tuple[Any, Any]:
-        """One node for a sequence that is one symbol, else one for each step; see BaseRNNCell.unroll."""
-        self.reset()
-        inputs = as_asked(length, inputs, layout, merge_outputs)
+    def _unrolled(self, u: Unrolling) -> tuple[Any, Any]:
+        """One node for a sequence that is one symbol, else one for each step."""
+        inputs = u.asked(u.inputs)
         if isinstance(inputs, Symbol):
             return self(inputs, [])
-        return super().unroll(length, inputs, begin_state, layout, merge_outputs)
+        return super()._unrolled(u._replace(inputs=inputs))

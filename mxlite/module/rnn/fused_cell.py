@@ -16,7 +16,7 @@ from .base_cell import BaseRNNCell, StateInfo
 from .bidirectional_cell import BidirectionalCell
 from .dropout_cell import DropoutCell
 from .params import RNNParams
-from .sequence import as_asked, as_one, time_axis
+from .sequence import as_one, time_axis, Unrolling
 from .sequential_cell import SequentialRNNCell
 from .step_cell import GRUCell, LSTMCell, RNNCell
 
@@ -26,7 +26,8 @@ class FusedRNNCell(BaseRNNCell):
 
     All weights are one vector, PREFIXparameters; `unpack_weights` gives them gate by gate under the names of
     the cells that `unfuse` creates. `dropout` is applied between the layers. `get_next_state`: True if
-    `unroll` returns the states after the last step. `forget_bias` is the initial bias of LSTM forget gates.
+    `unroll` returns the states after the last step; its layout TNC avoids two transpositions. `forget_bias`
+    is the initial bias of LSTM forget gates.
     """
 
     def __init__(
@@ -89,26 +90,18 @@ class FusedRNNCell(BaseRNNCell):
             piece[:] = found
         return args | {str(self._parameter.name): vector}
 
-    def unroll(
-        self,
-        length: int,
-        inputs: Any,
-        begin_state: Any = None,
-        layout: str = "NTC",
-        merge_outputs: bool | None = None,
-    ) -> tuple[Any, Any]:
-        """One RNN node; see BaseRNNCell.unroll. Layout TNC avoids two transpositions."""
-        self.reset()
-        axis = time_axis(layout)
+    def _unrolled(self, u: Unrolling) -> tuple[Any, Any]:
+        """One RNN node."""
+        axis = time_axis(u.layout)
         if axis > 1:
-            raise OpAttributeError(f"FusedRNNCell: layout is 'TNC' or 'NTC', got {layout!r}.")
-        inputs = as_one(length, inputs, layout)
+            raise OpAttributeError(f"FusedRNNCell: layout is 'TNC' or 'NTC', got {u.layout!r}.")
+        inputs = as_one(u.length, u.inputs, u.layout)
         if axis == 1:
             warnings.warn(
-                "FusedRNNCell transposes a sequence of layout NTC; TNC is what it computes on.", stacklevel=2
+                "FusedRNNCell transposes a sequence of layout NTC; TNC is what it computes on.", stacklevel=3
             )
             inputs = symbol.swapaxes(inputs, dim1=0, dim2=1)
-        states = begin_state if begin_state is not None else self.begin_state()
+        states = self._first_states(u)
         rnn = symbol.RNN(
             data=inputs,
             parameters=self._parameter,
@@ -127,7 +120,7 @@ class FusedRNNCell(BaseRNNCell):
             outputs, after = rnn[0], list(rnn)[1:]
         if axis == 1:
             outputs = symbol.swapaxes(outputs, dim1=0, dim2=1)
-        return as_asked(length, outputs, layout, merge_outputs), after
+        return u.asked(outputs), after
 
     def unfuse(self) -> SequentialRNNCell:
         """The same network as a stack of cells that go step by step, with weights of the same names."""

@@ -13,7 +13,7 @@ from .base_cell import BaseRNNCell, StateInfo
 from .bidirectional_cell import BidirectionalCell
 from .fused_cell import FusedRNNCell
 from .params import RNNParams
-from .sequence import as_asked
+from .sequence import as_asked, Unrolling
 
 
 class ModifierCell(BaseRNNCell):
@@ -99,23 +99,10 @@ class ResidualCell(ModifierCell):
         output, after = self.base_cell(inputs, states)
         return _sum(output, inputs), after
 
-    def unroll(
-        self,
-        length: int,
-        inputs: Any,
-        begin_state: Any = None,
-        layout: str = "NTC",
-        merge_outputs: bool | None = None,
-    ) -> tuple[Any, Any]:
-        """See BaseRNNCell.unroll."""
-        self.reset()
-        outputs, after = self._with_base(
-            lambda cell: cell.unroll(
-                length, inputs=inputs, begin_state=begin_state, layout=layout, merge_outputs=merge_outputs
-            )
-        )
-        merge = isinstance(outputs, Symbol) if merge_outputs is None else merge_outputs
-        added = as_asked(length, inputs, layout, merge)
+    def _unrolled(self, u: Unrolling) -> tuple[Any, Any]:
+        outputs, after = self._with_base(lambda cell: cell.unroll(*u))
+        merge = isinstance(outputs, Symbol) if u.merge_outputs is None else u.merge_outputs
+        added = as_asked(u.length, u.inputs, u.layout, merge)
         if merge:
             return _sum(outputs, added), after
         return [_sum(o, i) for o, i in zip(outputs, added)], after

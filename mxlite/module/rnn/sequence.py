@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import symbol
 from ...core import ShapeError
@@ -12,6 +12,20 @@ from ...core.wanted import wanted
 from ...symbol import Symbol
 
 Steps = Symbol | Sequence[Symbol]
+
+
+class Unrolling(NamedTuple):
+    """The arguments of a cell's `unroll`."""
+
+    length: int
+    inputs: Any
+    begin_state: Any = None
+    layout: str = "NTC"
+    merge_outputs: bool | None = None
+
+    def asked(self, outputs: Any) -> Any:
+        """Outputs as one symbol or as a list, as the caller wants them."""
+        return as_asked(self.length, outputs, self.layout, self.merge_outputs)
 
 
 def time_axis(layout: str) -> int:

@@ -11,6 +11,7 @@ from ...ndarray import NDArray
 from ...symbol import Symbol
 from .base_cell import BaseRNNCell, StateInfo
 from .params import RNNParams
+from .sequence import Unrolling
 
 
 class CellGroup(BaseRNNCell):
@@ -81,28 +82,15 @@ class SequentialRNNCell(CellGroup):
             after += new
         return inputs, after
 
-    def unroll(
-        self,
-        length: int,
-        inputs: Any,
-        begin_state: Any = None,
-        layout: str = "NTC",
-        merge_outputs: bool | None = None,
-    ) -> tuple[Any, Any]:
-        """All steps of the first cell, then all of the second, and so on; see BaseRNNCell.unroll."""
-        self.reset()
-        states = begin_state if begin_state is not None else self.begin_state()
+    def _unrolled(self, u: Unrolling) -> tuple[Any, Any]:
+        """All steps of the first cell, then all of the second, and so on."""
+        states, inputs = self._first_states(u), u.inputs
         after: list[Any] = []
         at = 0
         for i, cell in enumerate(self._cells):
             count = len(cell.state_info)
-            inputs, new = cell.unroll(
-                length,
-                inputs=inputs,
-                begin_state=states[at : at + count],
-                layout=layout,
-                merge_outputs=merge_outputs if i == len(self._cells) - 1 else None,
-            )
+            merge = u.merge_outputs if i == len(self._cells) - 1 else None
+            inputs, new = cell.unroll(u.length, inputs, states[at : at + count], u.layout, merge)
             at += count
             after += new
         return inputs, after

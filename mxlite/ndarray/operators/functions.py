@@ -203,6 +203,10 @@ FUNCTIONS = _Functions(TABLE)
 
 def _method(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **parameters: Any) -> Any:
+        if not args and not parameters:  # the common call
+            call = call_of(name, _NOTHING)
+            if len(call.inputs) == 1:
+                return invoke(call, (self,))
         return FUNCTIONS[name](self, *args, **parameters)
 
     method.__name__ = name

@@ -84,26 +84,6 @@ class Methods(OperatorMethods):
         """Euclidean length, or sum of magnitudes for `ord` 1, over `axis`; over all if None."""
         return self._apply("norm", ord=ord, axis=axis, out_dtype=out_dtype, keepdims=keepdims, out=out)
 
-    def abs(self, out: Any = None) -> NDArray:
-        """Magnitudes."""
-        return self._apply("abs", out=out)
-
-    def exp(self, out: Any = None) -> NDArray:
-        """e to the power of each element."""
-        return self._apply("exp", out=out)
-
-    def log(self, out: Any = None) -> NDArray:
-        """Natural logarithms; -inf at 0, nan below."""
-        return self._apply("log", out=out)
-
-    def sqrt(self, out: Any = None) -> NDArray:
-        """Square roots; nan below 0."""
-        return self._apply("sqrt", out=out)
-
-    def square(self, out: Any = None) -> NDArray:
-        """Squares."""
-        return self._apply("square", out=out)
-
     def clip(self, a_min: float, a_max: float, out: Any = None) -> NDArray:
         """Each element moved into [a_min, a_max]."""
         return self._apply("clip", a_min=a_min, a_max=a_max, out=out)
@@ -175,70 +155,6 @@ class Methods(OperatorMethods):
     ) -> NDArray:
         """exp(a / temperature) divided by its sum along `axis`."""
         return self._apply("softmax", axis=axis, temperature=temperature, dtype=dtype, out=out)
-
-    def sign(self, out: Any = None) -> NDArray:
-        """-1, 0 or 1."""
-        return self._apply("sign", out=out)
-
-    def round(self, out: Any = None) -> NDArray:
-        """Nearest whole numbers, halves away from 0."""
-        return self._apply("round", out=out)
-
-    def rint(self, out: Any = None) -> NDArray:
-        """Nearest whole numbers, halves down."""
-        return self._apply("rint", out=out)
-
-    def floor(self, out: Any = None) -> NDArray:
-        """Nearest whole numbers not above."""
-        return self._apply("floor", out=out)
-
-    def ceil(self, out: Any = None) -> NDArray:
-        """Nearest whole numbers not below."""
-        return self._apply("ceil", out=out)
-
-    def relu(self, out: Any = None) -> NDArray:
-        """The larger of 0 and each element."""
-        return self._apply("relu", out=out)
-
-    def sigmoid(self, out: Any = None) -> NDArray:
-        """1 / (1 + exp(-a))."""
-        return self._apply("sigmoid", out=out)
-
-    def tanh(self, out: Any = None) -> NDArray:
-        """Hyperbolic tangents."""
-        return self._apply("tanh", out=out)
-
-    def sin(self, out: Any = None) -> NDArray:
-        """Sines."""
-        return self._apply("sin", out=out)
-
-    def cos(self, out: Any = None) -> NDArray:
-        """Cosines."""
-        return self._apply("cos", out=out)
-
-    def reciprocal(self, out: Any = None) -> NDArray:
-        """1 / a."""
-        return self._apply("reciprocal", out=out)
-
-    def rsqrt(self, out: Any = None) -> NDArray:
-        """1 / sqrt(a)."""
-        return self._apply("rsqrt", out=out)
-
-    def log1p(self, out: Any = None) -> NDArray:
-        """log(1 + a), accurate near 0."""
-        return self._apply("log1p", out=out)
-
-    def expm1(self, out: Any = None) -> NDArray:
-        """exp(a) - 1, accurate near 0."""
-        return self._apply("expm1", out=out)
-
-    def zeros_like(self, out: Any = None) -> NDArray:
-        """Zeros of this shape and dtype."""
-        return self._apply("zeros_like", out=out)
-
-    def ones_like(self, out: Any = None) -> NDArray:
-        """Ones of this shape and dtype."""
-        return self._apply("ones_like", out=out)
 
     def prod(
         self, axis: Axis = None, keepdims: bool = False, exclude: bool = False, out: Any = None

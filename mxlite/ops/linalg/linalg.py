@@ -77,6 +77,7 @@ class dot(Op):
 class _DotGradient(Op):
     """Base: the gradient of one side of a `dot`, from the gradient of its result and the other side."""
 
+    abstract = True
     inputs = ("data", "other", "like")
     shape_only = ("like",)
     accepts = "float"
@@ -84,13 +85,38 @@ class _DotGradient(Op):
     to_lhs: ClassVar[bool]
 
     @classmethod
+    def sides(cls, own, other):
+        """This side and the other one as the left and the right side."""
+        return (own, other) if cls.to_lhs else (other, own)
+
+    @classmethod
     def infer_shape(cls, a, data, other, like):
-        _, (product,) = dot.infer_shape(a, *((like, other) if cls.to_lhs else (other, like)))
+        _, (product,) = dot.infer_shape(a, *cls.sides(like, other))
         return (product, other, like), (like,)
 
     @staticmethod
     def flops(a, inputs, outputs):
         return 2 * prod(inputs[0]) * outputs[0][-1 if outputs[0] else 0]
+
+    @classmethod
+    def forward(cls, xp, a, data, other, like, *, out):
+        (_to_lhs if cls.to_lhs else _to_rhs)(xp, a, data, other, out)
+
+    @classmethod
+    def backward(cls, xp, a, d_out, data, other, *, d_data, d_other):
+        if d_data is not None:
+            dot.forward(xp, a, *cls.sides(d_out, other), out=d_data)
+        if d_other is not None:
+            (_to_rhs if cls.to_lhs else _to_lhs)(xp, a, data, d_out, d_other)
+
+    @classmethod
+    def derivative(cls, w, a, ins, outs, heads):
+        g, how = heads["out"], _transposes(a)
+        to_other = w._dot_to_rhs if cls.to_lhs else w._dot_to_lhs
+        return {
+            "data": w.dot(*cls.sides(g, ins["other"]), **how),
+            "other": to_other(ins["data"], g, ins["other"], **how),
+        }
 
 
 class DotToLhs(_DotGradient):
@@ -102,25 +128,6 @@ class DotToLhs(_DotGradient):
     op_name = "_dot_to_lhs"
     to_lhs = True
 
-    @staticmethod
-    def forward(xp, a, data, other, like, *, out):
-        _to_lhs(xp, a, data, other, out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, other, *, d_data, d_other):
-        if d_data is not None:
-            dot.forward(xp, a, d_out, other, out=d_data)
-        if d_other is not None:
-            _to_rhs(xp, a, data, d_out, d_other)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        g, how = heads["out"], _transposes(a)
-        return {
-            "data": w.dot(g, ins["other"], **how),
-            "other": w._dot_to_rhs(ins["data"], g, ins["other"], **how),
-        }
-
 
 class DotToRhs(_DotGradient):
     """Gradient of `rhs` of a `dot`, from its head gradient and its `lhs`.
@@ -130,25 +137,6 @@ class DotToRhs(_DotGradient):
 
     op_name = "_dot_to_rhs"
     to_lhs = False
-
-    @staticmethod
-    def forward(xp, a, data, other, like, *, out):
-        _to_rhs(xp, a, data, other, out)
-
-    @staticmethod
-    def backward(xp, a, d_out, data, other, *, d_data, d_other):
-        if d_data is not None:
-            dot.forward(xp, a, other, d_out, out=d_data)
-        if d_other is not None:
-            _to_lhs(xp, a, data, d_out, d_other)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        g, how = heads["out"], _transposes(a)
-        return {
-            "data": w.dot(ins["other"], g, **how),
-            "other": w._dot_to_lhs(ins["data"], g, ins["other"], **how),
-        }
 
 
 def _transposes(a):

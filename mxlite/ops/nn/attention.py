@@ -60,9 +60,8 @@ class scaled_dot_product_attention(Op):
                 raise OpAttributeError(f"p must be in [0, 1), got {self.p}.")
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         query, key, value, *more = shapes
-        assert query is not None and key is not None and value is not None
         for name, shape in (("query", query), ("key", key), ("value", value)):
             if len(shape) != 4:
                 raise ShapeError(f"{name} must be (batch, heads, positions, width), got {shape}.")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from math import prod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ...core.compat.npshape import UNKNOWN
 from ...core.dtype import float32
@@ -44,11 +44,11 @@ class ConvAttrs:
 
 
 def check_window(a: Any) -> None:
-    """Raise OpAttributeError for an invalid kernel, stride, dilate, pad or layout."""
+    """Raise OpAttributeError for an invalid kernel, stride, dilate, pad or, if there is one, layout."""
     rank = len(a.kernel)
     if rank not in LAYOUTS:
         raise OpAttributeError(f"kernel must have 1, 2 or 3 numbers, got {a.kernel}.")
-    if a.layout not in (None, LAYOUTS[rank]):
+    if getattr(a, "layout", None) not in (None, LAYOUTS[rank]):
         raise OpAttributeError(
             f"layout {a.layout!r} is not supported for a kernel of {rank} numbers: use {LAYOUTS[rank]!r}, "
             f"and transpose around it."
@@ -77,99 +77,6 @@ def checked_data(a: Any, data: Shape | None) -> Shape:
     if data[1] % a.num_group:
         raise ShapeError(f"num_group={a.num_group} must divide the {data[1]} channels of data {data}.")
     return data
-
-
-def derivative_of_linear(cls: type[Op], w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
-    """`Op.derivative` of a convolution or its transpose, by ``_<name>_d_data`` and ``_<name>_d_weight``."""
-    d_out, linear, name = heads["out"], asdict(a) | {"no_bias": True}, cls.op_name.lower()
-    gradients = {
-        "data": getattr(w, f"_{name}_d_data")(d_out, ins["weight"], ins["data"], **linear),
-        "weight": getattr(w, f"_{name}_d_weight")(d_out, ins["data"], **linear),
-    }
-    if not a.no_bias:
-        gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
-    return gradients
-
-
-class Convolution(Op):
-    """Cross-correlation of each sample with `num_filter` kernels, plus bias.
-
-    data: (N, C, H, W);  weight: (F, C/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
-    OH = (H + 2 * pad - ((KH - 1) * dilate + 1)) // stride + 1. One, two or three spatial axes: as many as
-    `kernel` has numbers. G = `num_group` parts of the channels are convolved independently.
-
-    `workspace`, `cudnn_tune` and `cudnn_off` are accepted and have no effect. Cost: 2 * N * F * OH * OW *
-    C/G * KH * KW.
-    """
-
-    inputs = ("data", "weight", "bias")
-    optional = {"bias": "no_bias"}
-    inferred = ("weight", "bias")
-    accepts = "float"
-    aliases = ("Convolution_v1",)
-
-    Attrs = ConvAttrs
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = checked_data(a, shapes[0])
-        weight = (a.num_filter, data[1] // a.num_group, *a.kernel)
-        out = (data[0], a.num_filter, *geometry(a, data, float32).out)
-        return (data, weight, (a.num_filter,))[: len(shapes)], (out,)
-
-    @staticmethod
-    def infer_inputs(
-        a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
-    ) -> Sequence[Shape | None]:
-        data, out = inputs[0], outputs[0]
-        if data is None or out is None or len(data) != len(a.kernel) + 2 or len(out) != len(data):
-            return inputs
-        rank, lengths = len(a.kernel), list(data[2:])
-        windows = [per_axis(n, getattr(a, n), rank, d) for n, d in (("stride", 1), ("dilate", 1), ("pad", 0))]
-        for i, (size, stride, dilate, pad) in enumerate(zip(a.kernel, *windows)):
-            if lengths[i] == UNKNOWN != out[2 + i] and stride == 1:  # others come from several lengths
-                lengths[i] = out[2 + i] + dilate * (size - 1) - 2 * pad
-        return ((out[0], data[1], *lengths), *inputs[1:])
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return prod(outputs[0]) * (2 * prod(inputs[1][1:]) + (not a.no_bias))
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return forward_bytes(geometry(a, inputs[0], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        g = geometry(a, inputs[0], dtype)
-        # The bias's scratch comes last and reuses the same bytes.
-        return max(backward_bytes(g), 0 if a.no_bias else bias_bytes(outputs[0], dtype))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
-        if out is None:
-            return
-        make_out(xp, geometry(a, data.shape, data.dtype), data, weight, out, work)
-        add_bias(xp, out, bias)
-
-    @staticmethod
-    def backward(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        weight: Any,
-        *,
-        d_data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-    ) -> None:
-        g = geometry(a, data.shape, data.dtype)
-        make_gradients(xp, g, d_out, data, weight, d_data, d_weight, work)
-        bias_gradient(xp, d_out, d_bias, work)
-
-    derivative = classmethod(derivative_of_linear)
 
 
 @lru_cache(maxsize=4096)
@@ -245,3 +152,127 @@ def bias_bytes(out: Shape, dtype: DType) -> int:
 def _bias_pieces(out: Shape, dtype: DType) -> list[Piece]:
     acc = accumulator(dtype)
     return [sum_piece(out[0], out[1], prod(out[2:]), acc), ((out[1],), acc)]
+
+
+class LinearInWindows(Op):
+    """Base of a convolution and of its transpose, which are linear in `data` and in `weight`.
+
+    Each of data, weight and output (for the first two: its gradient) is computed from the two others, by
+    `make_out` and `make_gradients`, in scratch of `out_bytes`, `data_bytes` and `weight_bytes`.
+    """
+
+    abstract = True
+    inputs = ("data", "weight", "bias")
+    optional = {"bias": "no_bias"}
+    inferred = ("weight", "bias")
+    accepts = "float"
+
+    # The convolution that computes it; what computes each array of that; the array whose every element is
+    # multiplied by every weight.
+    geometry: ClassVar[Callable[..., Geometry]]
+    make_out: ClassVar[Callable[..., None]]
+    make_gradients: ClassVar[Callable[..., None]]
+    out_bytes: ClassVar[Callable[..., int]]
+    data_bytes: ClassVar[Callable[..., int]]
+    weight_bytes: ClassVar[Callable[..., int]] = staticmethod(backward_bytes)
+    multiplied: ClassVar[Callable[..., Shape]]
+
+    @classmethod
+    def linear_flops(cls, data: Shape, weight: Shape, out: Shape) -> int:
+        """Operations of each of the three computations."""
+        return 2 * prod(cls.multiplied(data, out)) * prod(weight[1:])
+
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return cls.linear_flops(inputs[0], inputs[1], outputs[0]) + (not a.no_bias) * prod(outputs[0])
+
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return cls.out_bytes(cls.geometry(a, inputs[0], dtype))
+
+    @classmethod
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        g = cls.geometry(a, inputs[0], dtype)
+        # Kernels that run one after the other use the same bytes.
+        bias = 0 if a.no_bias else bias_bytes(outputs[0], dtype)
+        return max(cls.data_bytes(g), cls.weight_bytes(g), bias)
+
+    @classmethod
+    def forward(
+        cls, xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any
+    ) -> None:
+        if out is None:
+            return
+        cls.make_out(xp, cls.geometry(a, data.shape, data.dtype), data, weight, out, work)
+        add_bias(xp, out, bias)
+
+    @classmethod
+    def backward(
+        cls,
+        xp: Any,
+        a: Any,
+        d_out: Any,
+        data: Any,
+        weight: Any,
+        *,
+        d_data: Any,
+        d_weight: Any,
+        d_bias: Any,
+        work: Any,
+    ) -> None:
+        g = cls.geometry(a, data.shape, data.dtype)
+        cls.make_gradients(xp, g, d_out, data, weight, d_data, d_weight, work)
+        bias_gradient(xp, d_out, d_bias, work)
+
+    @classmethod
+    def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
+        d_out, linear, name = heads["out"], asdict(a) | {"no_bias": True}, cls.op_name.lower()
+        gradients = {
+            "data": getattr(w, f"_{name}_d_data")(d_out, ins["weight"], ins["data"], **linear),
+            "weight": getattr(w, f"_{name}_d_weight")(d_out, ins["data"], **linear),
+        }
+        if not a.no_bias:
+            gradients["bias"] = w.sum(d_out, axis=(1,), exclude=True)
+        return gradients
+
+
+class Convolution(LinearInWindows):
+    """Cross-correlation of each sample with `num_filter` kernels, plus bias.
+
+    data: (N, C, H, W);  weight: (F, C/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
+    OH = (H + 2 * pad - ((KH - 1) * dilate + 1)) // stride + 1. One, two or three spatial axes: as many as
+    `kernel` has numbers. G = `num_group` parts of the channels are convolved independently.
+
+    `workspace`, `cudnn_tune` and `cudnn_off` are accepted and have no effect. Cost: 2 * N * F * OH * OW *
+    C/G * KH * KW.
+    """
+
+    aliases = ("Convolution_v1",)
+    Attrs = ConvAttrs
+    geometry = staticmethod(geometry)
+    make_out = staticmethod(make_out)
+    make_gradients = staticmethod(make_gradients)
+    out_bytes = staticmethod(forward_bytes)
+    data_bytes = staticmethod(backward_bytes)
+    multiplied = staticmethod(lambda data, out: out)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = checked_data(a, shapes[0])
+        weight = (a.num_filter, data[1] // a.num_group, *a.kernel)
+        out = (data[0], a.num_filter, *geometry(a, data, float32).out)
+        return (data, weight, (a.num_filter,))[: len(shapes)], (out,)
+
+    @staticmethod
+    def infer_inputs(
+        a: Any, inputs: Sequence[Shape | None], outputs: Sequence[Shape | None]
+    ) -> Sequence[Shape | None]:
+        data, out = inputs[0], outputs[0]
+        if data is None or out is None or len(data) != len(a.kernel) + 2 or len(out) != len(data):
+            return inputs
+        rank, lengths = len(a.kernel), list(data[2:])
+        windows = [per_axis(n, getattr(a, n), rank, d) for n, d in (("stride", 1), ("dilate", 1), ("pad", 0))]
+        for i, (size, stride, dilate, pad) in enumerate(zip(a.kernel, *windows)):
+            if lengths[i] == UNKNOWN != out[2 + i] and stride == 1:  # others come from several lengths
+                lengths[i] = out[2 + i] + dilate * (size - 1) - 2 * pad
+        return ((out[0], data[1], *lengths), *inputs[1:])

@@ -1,37 +1,21 @@
-"""Convolution of channels-last arrays."""
+"""Convolution and transposed convolution of channels-last arrays."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
-from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ..layout import first, last
+from ..layout import first, FixedLayout, last
 from ..scratch import carve, Piece, scratch_bytes
-from .conv import (
-    backward_bytes,
-    bias_bytes,
-    bias_gradient,
-    ConvAttrs,
-    Convolution,
-    forward_bytes,
-    geometry,
-    make_gradients,
-    make_out,
-)
+from .conv import bias_gradient, ConvAttrs, Convolution, LinearInWindows
 
 
 @record
-class ChannelsLastAttrs(ConvAttrs):
-    """Parameters of Convolution, and its layout."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.layout is not None:
-            raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
+class ChannelsLastAttrs(FixedLayout, ConvAttrs):
+    """Parameters of Convolution, without a layout."""
 
 
 @record
@@ -45,50 +29,60 @@ class EpilogueAttrs(ChannelsLastAttrs):
     relu: bool = False
 
 
-class ConvolutionChannelsLast(Op):
-    """Convolution between channels-last arrays; see Convolution.
-
-    data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
+class LinearChannelsLast(Op):
+    """Base: the convolution or transposed convolution `of` between channels-last arrays.
 
     The reference kernel transposes copies: the operator exists for the backends' kernels.
     """
 
-    op_name = "_convolution_channels_last"
-    inputs = ("data", "weight", "bias")
-    optional = {"bias": "no_bias"}
-    inferred = ("weight", "bias")
+    abstract = True
+    inputs = LinearInWindows.inputs
+    optional = LinearInWindows.optional
+    inferred = LinearInWindows.inferred
     accepts = "float"
-    Attrs = ChannelsLastAttrs
+    of: ClassVar[type[LinearInWindows]]
 
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
-        wanted, (out,) = Convolution.infer_shape(a, first(data), *shapes[1:])
+        wanted, (out,) = cls.of.infer_shape(a, first(data), *shapes[1:])
         return (data, *wanted[1:]), (last(out),)
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return prod(outputs[0]) * (2 * prod(inputs[1][1:]) + (not a.no_bias))
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return cls.of.flops(a, inputs, outputs)
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        g = geometry(a, first(inputs[0]), dtype)
-        return scratch_bytes(copies(inputs[0], outputs[0], dtype)) + forward_bytes(g)
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        data, out = first(inputs[0]), first(outputs[0])
+        return scratch_bytes(_copies(data, out, dtype)) + cls.of.workspace(a, (data,), (out,), dtype)
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        g = geometry(a, first(inputs[0]), dtype)
-        bias = 0 if a.no_bias else bias_bytes(first(outputs[0]), dtype)
-        return scratch_bytes(copies(inputs[0], outputs[0], dtype)) + max(backward_bytes(g), bias)
+    @classmethod
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        data, out = first(inputs[0]), first(outputs[0])
+        return scratch_bytes(_copies(data, out, dtype)) + cls.of.backward_workspace(a, (data,), (out,), dtype)
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
+    @classmethod
+    def forward(
+        cls, xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any
+    ) -> None:
         if out is not None:
-            out[...] = _convolved(xp, a, data, weight, bias, out.shape, work)
+            out[...] = cls.computed(xp, a, data, weight, bias, out.shape, work)
 
-    @staticmethod
+    @classmethod
+    def computed(cls, xp: Any, a: Any, data: Any, weight: Any, bias: Any, out: Shape, work: Any) -> Any:
+        """The result plus bias, as a channels-last view, in `work`."""
+        pieces = _copies(first(data.shape), first(out), data.dtype)
+        x, y = carve(work, pieces)
+        x[...] = xp.moveaxis(data, -1, 1)
+        g = cls.of.geometry(a, x.shape, x.dtype)
+        cls.of.make_out(xp, g, x, weight, y, work[scratch_bytes(pieces) :])
+        result = xp.moveaxis(y, 1, -1)
+        return result if bias is None else xp.add(result, bias, out=result)
+
+    @classmethod
     def backward(
+        cls,
         xp: Any,
         a: Any,
         d_out: Any,
@@ -101,18 +95,34 @@ class ConvolutionChannelsLast(Op):
         work: Any,
         shapes: Any,
     ) -> None:
-        pieces = copies(shapes[0][0], d_out.shape, d_out.dtype)
+        pieces = _copies(first(shapes[0][0]), first(d_out.shape), d_out.dtype)
         x, dy = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         dy[...] = xp.moveaxis(d_out, -1, 1)
-        g = geometry(a, x.shape, x.dtype)
+        g = cls.of.geometry(a, x.shape, x.dtype)
         if d_weight is not None:
             x[...] = xp.moveaxis(data, -1, 1)
-            make_gradients(xp, g, dy, x, None, None, d_weight, rest)
+            cls.of.make_gradients(xp, g, dy, x, None, None, d_weight, rest)
         if d_data is not None:
-            make_gradients(xp, g, dy, None, weight, x, None, rest)
+            cls.of.make_gradients(xp, g, dy, None, weight, x, None, rest)
             d_data[...] = xp.moveaxis(x, 1, -1)
         bias_gradient(xp, dy, d_bias, rest)
+
+
+def _copies(data: Shape, out: Shape, dtype: DType) -> list[Piece]:
+    """Scratch: data and output with their channels after the batch axis."""
+    return [(data, dtype), (out, dtype)]
+
+
+class ConvolutionChannelsLast(LinearChannelsLast):
+    """Convolution between channels-last arrays; see Convolution.
+
+    data: (N, *S, C);  weight: (F, C/G, *K);  bias: (F,)  ->  out: (N, *OS, F).
+    """
+
+    op_name = "_convolution_channels_last"
+    Attrs = ChannelsLastAttrs
+    of = Convolution
 
 
 class ConvolutionEpilogue(Op):
@@ -154,7 +164,8 @@ class ConvolutionEpilogue(Op):
     ) -> None:
         if out is None:
             return
-        result = _convolved(xp, a, data, weight, None if a.scale else bias, out.shape, work)
+        added = None if a.scale else bias
+        result = ConvolutionChannelsLast.computed(xp, a, data, weight, added, out.shape, work)
         if a.scale:
             xp.multiply(result, factor, out=result)
             if bias is not None:
@@ -164,18 +175,3 @@ class ConvolutionEpilogue(Op):
         if a.relu:
             xp.maximum(result, 0, out=result)
         out[...] = result
-
-
-def _convolved(xp: Any, a: Any, data: Any, weight: Any, bias: Any, out: Shape, work: Any) -> Any:
-    """The convolution plus bias, as a channels-last view, in `work`."""
-    pieces = copies(data.shape, out, data.dtype)
-    x, y = carve(work, pieces)
-    x[...] = xp.moveaxis(data, -1, 1)
-    make_out(xp, geometry(a, x.shape, x.dtype), x, weight, y, work[scratch_bytes(pieces) :])
-    result = xp.moveaxis(y, 1, -1)
-    return result if bias is None else xp.add(result, bias, out=result)
-
-
-def copies(data: Shape, out: Shape, dtype: DType) -> list[Piece]:
-    """Scratch: data and output with their channels after the batch axis."""
-    return [(first(data), dtype), (first(out), dtype)]

@@ -9,30 +9,53 @@ circle.
 from __future__ import annotations
 
 from dataclasses import asdict
-from math import prod
 from typing import Any, ClassVar
 
 from ...graph.opdef import DType, Op, Shapes
-from .conv import backward_bytes, ConvAttrs, Convolution, forward_bytes, geometry, make_gradients, make_out
-from .deconv import DeconvAttrs, Deconvolution, geometry_of
-
-
-def _bytes(g: Any) -> int:
-    return max(forward_bytes(g), backward_bytes(g))
+from .conv import ConvAttrs, Convolution, LinearInWindows
+from .deconv import DeconvAttrs, Deconvolution
 
 
 class _DataGradient(Op):
     """Base: the gradient in the data of the convolution or transposed convolution `of`."""
 
+    abstract = True
     inputs = ("grad", "weight", "like")
     shape_only = ("like",)
     accepts = "float"
-    of: ClassVar[type[Op]]
+    of: ClassVar[type[LinearInWindows]]
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         (like, weight), (grad,) = cls.of.infer_shape(a, shapes[2], None)
         return (grad, weight, like), (like,)
+
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return cls.of.linear_flops(outputs[0], inputs[1], inputs[0])
+
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return cls.of.data_bytes(cls.of.geometry(a, inputs[2], dtype))
+
+    @classmethod
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        g = cls.of.geometry(a, inputs[2], dtype)
+        return max(cls.of.out_bytes(g), cls.of.weight_bytes(g))
+
+    @classmethod
+    def forward(cls, xp: Any, a: Any, grad: Any, weight: Any, like: Any, *, out: Any, work: Any) -> None:
+        g = cls.of.geometry(a, like.shape, like.dtype)
+        cls.of.make_gradients(xp, g, grad, None, weight, out, None, work)
+
+    @classmethod
+    def backward(
+        cls, xp: Any, a: Any, d_out: Any, grad: Any, weight: Any, *, d_grad: Any, d_weight: Any, work: Any
+    ) -> None:
+        g = cls.of.geometry(a, d_out.shape, d_out.dtype)
+        if d_grad is not None:
+            cls.of.make_out(xp, g, d_out, weight, d_grad, work)
+        cls.of.make_gradients(xp, g, grad, d_out, None, None, d_weight, work)
 
     @classmethod
     def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -46,14 +69,42 @@ class _DataGradient(Op):
 class _WeightGradient(Op):
     """Base: the gradient in the weight of the convolution or transposed convolution `of`."""
 
+    abstract = True
     inputs = ("grad", "data")
     accepts = "float"
-    of: ClassVar[type[Op]]
+    of: ClassVar[type[LinearInWindows]]
 
     @classmethod
     def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         (data, weight), (grad,) = cls.of.infer_shape(a, shapes[1], None)
         return (grad, data), (weight,)
+
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return cls.of.linear_flops(inputs[1], outputs[0], inputs[0])
+
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return cls.of.weight_bytes(cls.of.geometry(a, inputs[1], dtype))
+
+    @classmethod
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        g = cls.of.geometry(a, inputs[1], dtype)
+        return max(cls.of.out_bytes(g), cls.of.data_bytes(g))
+
+    @classmethod
+    def forward(cls, xp: Any, a: Any, grad: Any, data: Any, *, out: Any, work: Any) -> None:
+        g = cls.of.geometry(a, data.shape, data.dtype)
+        cls.of.make_gradients(xp, g, grad, data, None, None, out, work)
+
+    @classmethod
+    def backward(
+        cls, xp: Any, a: Any, d_out: Any, grad: Any, data: Any, *, d_grad: Any, d_data: Any, work: Any
+    ) -> None:
+        g = cls.of.geometry(a, data.shape, data.dtype)
+        if d_grad is not None:
+            cls.of.make_out(xp, g, data, d_out, d_grad, work)
+        cls.of.make_gradients(xp, g, grad, None, d_out, d_data, None, work)
 
     @classmethod
     def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -75,31 +126,6 @@ class ConvolutionDataGradient(_DataGradient):
     Attrs = ConvAttrs
     of = Convolution
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 2 * prod(inputs[0]) * prod(inputs[1][1:])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(geometry(a, inputs[2], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _bytes(geometry(a, inputs[2], dtype))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, grad: Any, weight: Any, like: Any, *, out: Any, work: Any) -> None:
-        make_gradients(xp, geometry(a, like.shape, like.dtype), grad, None, weight, out, None, work)
-
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, grad: Any, weight: Any, *, d_grad: Any, d_weight: Any, work: Any
-    ) -> None:
-        g = geometry(a, d_out.shape, d_out.dtype)
-        if d_grad is not None:
-            make_out(xp, g, d_out, weight, d_grad, work)
-        make_gradients(xp, g, grad, d_out, None, None, d_weight, work)
-
 
 class ConvolutionWeightGradient(_WeightGradient):
     """Gradient of a convolution in its weight, from data and the output's gradient.
@@ -110,31 +136,6 @@ class ConvolutionWeightGradient(_WeightGradient):
     op_name = "_convolution_d_weight"
     Attrs = ConvAttrs
     of = Convolution
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 2 * prod(inputs[0]) * prod(outputs[0][1:])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(geometry(a, inputs[1], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _bytes(geometry(a, inputs[1], dtype))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, grad: Any, data: Any, *, out: Any, work: Any) -> None:
-        make_gradients(xp, geometry(a, data.shape, data.dtype), grad, data, None, None, out, work)
-
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, grad: Any, data: Any, *, d_grad: Any, d_data: Any, work: Any
-    ) -> None:
-        g = geometry(a, data.shape, data.dtype)
-        if d_grad is not None:
-            make_out(xp, g, data, d_out, d_grad, work)
-        make_gradients(xp, g, grad, None, d_out, d_data, None, work)
 
 
 class DeconvolutionDataGradient(_DataGradient):
@@ -148,29 +149,6 @@ class DeconvolutionDataGradient(_DataGradient):
     Attrs = DeconvAttrs
     of = Deconvolution
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 2 * prod(outputs[0]) * prod(inputs[1][1:])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return forward_bytes(geometry_of(a, inputs[2], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(geometry_of(a, inputs[2], dtype))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, grad: Any, weight: Any, like: Any, *, out: Any, work: Any) -> None:
-        make_out(xp, geometry_of(a, like.shape, like.dtype), grad, weight, out, work)
-
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, grad: Any, weight: Any, *, d_grad: Any, d_weight: Any, work: Any
-    ) -> None:
-        g = geometry_of(a, d_out.shape, d_out.dtype)
-        make_gradients(xp, g, d_out, grad, weight, d_grad, d_weight, work)
-
 
 class DeconvolutionWeightGradient(_WeightGradient):
     """Gradient of a transposed convolution in its weight, from data and the output's gradient.
@@ -181,28 +159,3 @@ class DeconvolutionWeightGradient(_WeightGradient):
     op_name = "_deconvolution_d_weight"
     Attrs = DeconvAttrs
     of = Deconvolution
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 2 * prod(inputs[1]) * prod(outputs[0][1:])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(geometry_of(a, inputs[1], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _bytes(geometry_of(a, inputs[1], dtype))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, grad: Any, data: Any, *, out: Any, work: Any) -> None:
-        make_gradients(xp, geometry_of(a, data.shape, data.dtype), data, grad, None, None, out, work)
-
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, grad: Any, data: Any, *, d_grad: Any, d_data: Any, work: Any
-    ) -> None:
-        g = geometry_of(a, data.shape, data.dtype)
-        if d_data is not None:
-            make_out(xp, g, grad, d_out, d_data, work)
-        make_gradients(xp, g, data, None, d_out, d_grad, None, work)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
 from typing import Any, Literal
 
 from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType, Shapes
 from .conv import (
-    add_bias,
     backward_bytes,
-    bias_bytes,
-    bias_gradient,
     check_filters,
     check_window,
     checked_data,
-    derivative_of_linear,
     forward_bytes,
+    LinearInWindows,
     make_gradients,
     make_out,
 )
@@ -58,75 +54,6 @@ class DeconvAttrs:
             raise OpAttributeError(f"target_shape must be at least 0, got {self.target_shape}.")
 
 
-class Deconvolution(Op):
-    """Transposed convolution: the gradient in a convolution's data, if the gradient in its output is `data`.
-
-    data: (N, C, H, W);  weight: (C, F/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
-    OH = (H - 1) * stride + (KH - 1) * dilate + 1 - 2 * pad + adj and F = `num_filter`. One, two or three
-    spatial axes. G = `num_group` parts of the channels are convolved independently.
-
-    `target_shape` says OH, OW itself; `pad` and `adj` then follow from it, whatever they say: half of what
-    is too much is cut at each side, of an odd number one more at the front. `no_bias` is True unless said
-    otherwise. `workspace`, `cudnn_tune` and `cudnn_off` have no effect. Cost: 2 * N * C * H * W * F/G * KH
-    * KW.
-    """
-
-    inputs = ("data", "weight", "bias")
-    optional = {"bias": "no_bias"}
-    inferred = ("weight", "bias")
-    accepts = "float"
-    Attrs = DeconvAttrs
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = checked_data(a, shapes[0])
-        weight = (data[1], a.num_filter // a.num_group, *a.kernel)
-        g = geometry_of(a, data, float32)
-        return (data, weight, (a.num_filter,))[: len(shapes)], ((g.n, g.c, *g.size),)
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 2 * prod(inputs[0]) * prod(inputs[1][1:]) + (not a.no_bias) * prod(outputs[0])
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(geometry_of(a, inputs[0], dtype))
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        g = geometry_of(a, inputs[0], dtype)
-        # The two kernels run one after the other, in the same bytes.
-        return max(forward_bytes(g), backward_bytes(g), 0 if a.no_bias else bias_bytes(outputs[0], dtype))
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
-        if out is None:
-            return
-        make_gradients(xp, geometry_of(a, data.shape, data.dtype), data, None, weight, out, None, work)
-        add_bias(xp, out, bias)
-
-    @staticmethod
-    def backward(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        weight: Any,
-        *,
-        d_data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-    ) -> None:
-        g = geometry_of(a, data.shape, data.dtype)
-        if d_data is not None:
-            make_out(xp, g, d_out, weight, d_data, work)
-        make_gradients(xp, g, data, d_out, None, None, d_weight, work)
-        bias_gradient(xp, d_out, d_bias, work)
-
-    derivative = classmethod(derivative_of_linear)
-
-
 @lru_cache(maxsize=4096)
 def geometry_of(a: Any, data: Shape, dtype: DType) -> Geometry:
     """The convolution whose transpose takes `data`: `data` has the shape of its output."""
@@ -147,3 +74,44 @@ def geometry_of(a: Any, data: Shape, dtype: DType) -> Geometry:
     return Geometry(
         data[0], a.num_filter, size, data[1], data[2:], a.kernel, stride, dilate, pad, a.num_group, dtype
     )
+
+
+def _make_out(xp: Any, g: Geometry, data: Any, weight: Any, out: Any, work: Any) -> None:
+    make_gradients(xp, g, data, None, weight, out, None, work)
+
+
+def _make_gradients(
+    xp: Any, g: Geometry, d_out: Any, data: Any, weight: Any, d_data: Any, d_weight: Any, work: Any
+) -> None:
+    if d_data is not None:
+        make_out(xp, g, d_out, weight, d_data, work)
+    make_gradients(xp, g, data, d_out, None, None, d_weight, work)
+
+
+class Deconvolution(LinearInWindows):
+    """Transposed convolution: the gradient in a convolution's data, if the gradient in its output is `data`.
+
+    data: (N, C, H, W);  weight: (C, F/G, KH, KW);  bias: (F,)  ->  out: (N, F, OH, OW), where
+    OH = (H - 1) * stride + (KH - 1) * dilate + 1 - 2 * pad + adj and F = `num_filter`. One, two or three
+    spatial axes. G = `num_group` parts of the channels are convolved independently.
+
+    `target_shape` says OH, OW itself; `pad` and `adj` then follow from it, whatever they say: half of what
+    is too much is cut at each side, of an odd number one more at the front. `no_bias` is True unless said
+    otherwise. `workspace`, `cudnn_tune` and `cudnn_off` have no effect. Cost: 2 * N * C * H * W * F/G * KH
+    * KW.
+    """
+
+    Attrs = DeconvAttrs
+    geometry = staticmethod(geometry_of)
+    make_out = staticmethod(_make_out)
+    make_gradients = staticmethod(_make_gradients)
+    out_bytes = staticmethod(backward_bytes)
+    data_bytes = staticmethod(forward_bytes)
+    multiplied = staticmethod(lambda data, out: data)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data = checked_data(a, shapes[0])
+        weight = (data[1], a.num_filter // a.num_group, *a.kernel)
+        g = geometry_of(a, data, float32)
+        return (data, weight, (a.num_filter,))[: len(shapes)], ((g.n, g.c, *g.size),)

@@ -38,9 +38,8 @@ class FullyConnected(Op):
                 raise OpAttributeError(f"num_hidden must be at least 1, got {self.num_hidden}.")
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
         require_rank(data, 1, "data")
         lead, width = (data[:1], prod(data[1:])) if a.flatten else (data[:-1], prod(data[-1:]))
         return (data, (a.num_hidden, width), (a.num_hidden,))[: len(shapes)], ((*lead, a.num_hidden),)

@@ -54,34 +54,52 @@ class Dropout(Op):
         return a.p > 0 and (train or a.mode == "always")
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = shapes[0]
-        assert data is not None
-        _drawn(a, data)
-        return (data,), (data,)
+    def plain(shape: Shape) -> Shape:
+        """A shape in the order of axes in which random numbers are counted."""
+        return shape
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
+        _drawn(a, cls.plain(shapes[0]))
+        return shapes, shapes
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
         return cls.flops(a, inputs, outputs)
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, inputs[0]))
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return scratch_bytes(_pieces(a, cls.plain(inputs[0])))
 
     backward_workspace = workspace
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any, rng: Any, train: bool) -> None:
+    @classmethod
+    def forward(cls, xp: Any, a: Any, data: Any, *, out: Any, work: Any, rng: Any, train: bool) -> None:
         if out is not None:
-            _apply(xp, a, data, out, work, rng, train)
+            cls.apply(xp, a, data, out, work, rng, train)
+
+    @classmethod
+    def backward(cls, xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any, rng: Any, train: bool) -> None:
+        if d_data is not None:
+            cls.apply(xp, a, d_out, d_data, work, rng, train)
 
     @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any, rng: Any, train: bool) -> None:
-        if d_data is not None:
-            _apply(xp, a, d_out, d_data, work, rng, train)
+    def apply(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) -> None:
+        """out = x * mask / (1 - p)."""
+        if _is_copied(xp, a, x, out, train):
+            return
+        numbers, own = carve(work, _pieces(a, x.shape))
+        if a.axes:
+            _share(xp, a, x, out, numbers, own, rng)
+            return
+        flat, result = x.reshape(-1), out.reshape(-1)
+        for i in range(0, flat.size, _STEP):
+            some = flat[i : i + _STEP]
+            _mask(xp, rng, numbers[: some.size], own, i, a.p)
+            xp.multiply(some, numbers[: some.size], out=result[i : i + _STEP], casting="unsafe")
 
 
-class DropoutChannelsLast(Op):
+class DropoutChannelsLast(Dropout):
     """Dropout of a channels-last array, bit for bit that of Dropout in the usual order.
 
     data: (N, *S, C)  ->  out: as data. The element of sample n, channel c, position s has the number that it
@@ -89,50 +107,11 @@ class DropoutChannelsLast(Op):
     """
 
     op_name = "_dropout_channels_last"
-    inputs = ("data",)
-    same_shape = True
-    in_place = Dropout.in_place
-    backward_in_place = Dropout.backward_in_place
-    cheap = True
-    random = True
-    Attrs = Dropout.Attrs
-    flops = Dropout.flops
-
-    @classmethod
-    def draws(cls, a: Any, train: bool) -> bool:
-        return Dropout.draws(a, train)
+    plain = staticmethod(first)
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = shapes[0]
-        assert data is not None
-        _drawn(a, first(data))
-        return (data,), (data,)
-
-    @classmethod
-    def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return Dropout.flops(a, inputs, outputs)
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_pieces(a, first(inputs[0])))
-
-    backward_workspace = workspace
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any, rng: Any, train: bool) -> None:
-        if out is not None:
-            _apply_in_order(xp, a, *_first(xp, data, out), work, rng, train)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any, rng: Any, train: bool) -> None:
-        if d_data is not None:
-            _apply_in_order(xp, a, *_first(xp, d_out, d_data), work, rng, train)
-
-
-def _first(xp: Any, data: Any, out: Any) -> tuple[Any, Any]:
-    """Both arrays (N, *S, C) seen as (N, C, *S)."""
-    return xp.moveaxis(data, -1, 1), xp.moveaxis(out, -1, 1)
+    def apply(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) -> None:
+        _apply_in_order(xp, a, xp.moveaxis(x, -1, 1), xp.moveaxis(out, -1, 1), work, rng, train)
 
 
 def _drawn(a: Any, shape: Shape) -> Shape:
@@ -172,23 +151,8 @@ def _pieces(a: Any, shape: Shape) -> list[Piece]:
 _BYTE = as_dtype("uint8")
 
 
-def _apply(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) -> None:
-    """out = x * mask / (1 - p)."""
-    if _is_copied(xp, a, x, out, train):
-        return
-    numbers, own = carve(work, _pieces(a, x.shape))
-    if a.axes:
-        _share(xp, a, x, out, numbers, own, rng)
-        return
-    flat, result = x.reshape(-1), out.reshape(-1)
-    for i in range(0, flat.size, _STEP):
-        some = flat[i : i + _STEP]
-        _mask(xp, rng, numbers[: some.size], own, i, a.p)
-        xp.multiply(some, numbers[: some.size], out=result[i : i + _STEP], casting="unsafe")
-
-
 def _apply_in_order(xp: Any, a: Any, x: Any, out: Any, work: Any, rng: Any, train: bool) -> None:
-    """`_apply` for x and out (N, C, *S) whose elements lie in another order; S may be joined to one axis.
+    """`Dropout.apply` for x and out (N, C, *S) whose elements lie in another order; S may be joined.
 
     Numbers are drawn for as many channels of a sample as the scratch holds, or for a part of one.
     """
@@ -220,7 +184,7 @@ def _is_copied(xp: Any, a: Any, x: Any, out: Any, train: bool) -> bool:
 
 
 def _share(xp: Any, a: Any, x: Any, out: Any, numbers: Any, own: Any, rng: Any) -> None:
-    """`_apply` with one number for all elements along `axes`."""
+    """`Dropout.apply` with one number for all elements along `axes`."""
     for i in range(0, numbers.size, _STEP):
         _mask(xp, rng, numbers[i : i + _STEP], own, i, a.p)
     xp.multiply(x, numbers.reshape(_drawn(a, x.shape)), out=out, casting="unsafe")

@@ -13,7 +13,7 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
-from .conv import LAYOUTS
+from .conv import check_window
 from .windows import output_size, per_axis, Slices, window_slices
 
 
@@ -25,15 +25,7 @@ class _WindowAttrs:
     pad: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        _check(self)
-
-
-def _check(a: Any) -> None:
-    if len(a.kernel) not in LAYOUTS:
-        raise OpAttributeError(f"kernel must have 1, 2 or 3 numbers, got {a.kernel}.")
-    for name, least in (("kernel", 1), ("stride", 1), ("dilate", 1), ("pad", 0)):
-        if any(v < least for v in per_axis(name, getattr(a, name), len(a.kernel), least)):
-            raise OpAttributeError(f"{name} must be at least {least}, got {getattr(a, name)}.")
+        check_window(self)
 
 
 @record
@@ -201,7 +193,7 @@ class col2im(Op):
         pad: tuple[int, ...] = ()
 
         def __post_init__(self) -> None:
-            _check(self)
+            check_window(self)
             if len(self.output_size) != len(self.kernel) or any(n < 1 for n in self.output_size):
                 raise OpAttributeError(
                     f"output_size must be {len(self.kernel)} numbers of at least 1 as kernel has, "

@@ -57,9 +57,8 @@ class ImageSums(Op):
     Attrs = ChannelsLastAttrs
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[1]
-        assert data is not None
         (_, weight), (made,) = ConvolutionChannelsLast.infer_shape(a, data, None)
         return (made, data, made[-1:]), (weight, weight[1:])
 
@@ -153,9 +152,8 @@ class ImageGradient(Op):
     Attrs = ImageGradientAttrs
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[9]
-        assert data is not None
         (_, weight), (made,) = ConvolutionChannelsLast.infer_shape(a, data, None)
         pooled = PoolingChannelsLast.infer_shape(pooling(a), made)[1][0]
         if shapes[0] is not None and shapes[0] != pooled:

@@ -182,13 +182,12 @@ class ContribInterleavedMatmulEncdecValatt(_Interleaved):
     inputs = ("keys_values", "attention")
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         s, b, d = _checked(shapes[0], "keys_values", 2 * a.heads)
         attention = shapes[1]
-        assert attention is not None
         if len(attention) != 3 or attention[0] != b * a.heads or attention[2] != s:
             raise ShapeError(f"attention must be ({b * a.heads}, L, {s}), got {attention}.")
-        return shapes, ((attention[1], b, a.heads * d),)  # type: ignore[return-value]
+        return shapes, ((attention[1], b, a.heads * d),)
 
     @staticmethod
     def forward(xp: Any, a: Any, keys_values: Any, attention: Any, *, out: Any, work: Any) -> None:
@@ -232,9 +231,8 @@ class _contrib_div_sqrt_dim(Op):
     cheap = True
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
         require_rank(data, 1, "data")
         return (data,), (data,)
 

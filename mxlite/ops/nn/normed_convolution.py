@@ -195,9 +195,8 @@ class NormedConvolutionWeightGradient(Op):
         return cls.outputs[:1] if a.no_bias else cls.outputs
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         grad, data = shapes[:2]
-        assert grad is not None and data is not None
         (_, weight), (out,) = ConvolutionChannelsLast.infer_shape(a, data, None)
         if grad != out:
             raise ShapeError(f"grad must be {out}, as the output for data {data}; got {grad}.")

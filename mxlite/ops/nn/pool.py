@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from math import prod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
+from .conv import LAYOUTS
 from .pool_kernels import backward_bytes, forward_bytes, index_type, pool, spread, windows
 from .windows import per_axis
-
-_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 class Pooling(Op):
@@ -40,6 +39,7 @@ class Pooling(Op):
     cheap = True
     accepts = "float"
     aliases = ("Pooling_v1",)
+    last: ClassVar[bool] = False  # True if the channels are the last axis
 
     @record
     class Attrs:
@@ -55,15 +55,15 @@ class Pooling(Op):
         layout: str | None = None
 
         def __post_init__(self) -> None:
-            if self.layout not in (None, *_LAYOUTS.values()):
+            if self.layout not in (None, *LAYOUTS.values()):
                 raise OpAttributeError(
-                    f"layout {self.layout!r} is not supported; use one of {[*_LAYOUTS.values()]}."
+                    f"layout {self.layout!r} is not supported; use one of {[*LAYOUTS.values()]}."
                 )
             if self.pool_type == "lp" and self.p_value not in (1, 2, 3):
                 raise OpAttributeError(f"p_value must be 1, 2 or 3 for pool_type 'lp', got {self.p_value}.")
             if self.global_pool:
                 return
-            if len(self.kernel) not in _LAYOUTS:
+            if len(self.kernel) not in LAYOUTS:
                 raise OpAttributeError(
                     f"kernel must have 1, 2 or 3 numbers unless global_pool is set, got {self.kernel}."
                 )
@@ -91,37 +91,37 @@ class Pooling(Op):
         require_kind(cls, dtypes[0])
         return dtypes, (dtypes[0], index_type(a))[: len(cls.output_names(a))]
 
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
-        check_rank(a, data, "(N, C, ...)")
-        out = (*data[:2], *windows(a, data).out)
-        return (data,), (out,) * len(Pooling.output_names(a))
+        check_rank(a, data, "(N, ..., C)" if cls.last else "(N, C, ...)")
+        lengths = windows(a, data, cls.last).out
+        out = (data[0], *lengths, data[-1]) if cls.last else (*data[:2], *lengths)
+        return (data,), (out,) * len(cls.output_names(a))
 
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return prod(outputs[0]) * prod(windows(a, inputs[0]).kernel)
+    @classmethod
+    def flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
+        return prod(outputs[0]) * prod(windows(a, inputs[0], cls.last).kernel)
 
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return forward_bytes(windows(a, inputs[0]), dtype)
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return forward_bytes(windows(a, inputs[0], cls.last), dtype)
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(windows(a, inputs[0]), dtype)
+    @classmethod
+    def backward_workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return backward_bytes(windows(a, inputs[0], cls.last), dtype)
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any = None, work: Any) -> None:
+    @classmethod
+    def forward(cls, xp: Any, a: Any, data: Any, *, out: Any, index: Any = None, work: Any) -> None:
         if out is not None or index is not None:
-            pool(xp, a, windows(a, data.shape), data, out, index, work)
+            pool(xp, a, windows(a, data.shape, cls.last), data, out, index, work)
 
-    @staticmethod
+    @classmethod
     def backward(
-        xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
+        cls, xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
     ) -> None:
         if d_data is not None:
-            spread(xp, a, windows(a, d_data.shape), d_out, data, out, index, d_data, work)
+            spread(xp, a, windows(a, d_data.shape, cls.last), d_out, data, out, index, d_data, work)
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -140,6 +140,6 @@ class Pooling(Op):
 def check_rank(a: Any, data: Shape, axes: str) -> None:
     """Raise ShapeError unless `data` has as many spatial axes as `a` has windows for."""
     rank = len(data) - 2
-    if rank not in _LAYOUTS or (not a.global_pool and rank != len(a.kernel)):
+    if rank not in LAYOUTS or (not a.global_pool and rank != len(a.kernel)):
         wanted = "3 to 5" if a.global_pool else len(a.kernel) + 2
         raise ShapeError(f"data must have {wanted} axes {axes}, got {data}.")

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from math import prod
 from typing import Any
 
-from ...core.errors import OpAttributeError
 from ...core.record import record
-from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
+from ..layout import FixedLayout
 from ..scratch import carve, in_accumulator, scratch_bytes
-from .pool import check_rank, Pooling
+from .pool import Pooling
 from .pool_gradients import ChosenPooling
-from .pool_kernels import backward_bytes, choose, forward_bytes, index_type, pool, spread, windows
+from .pool_kernels import index_type
 
 
 @record
-class ChannelsLastPoolingAttrs(Pooling.Attrs):
-    """Parameters of Pooling, and its layout."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.layout is not None:
-            raise OpAttributeError(f"layout is fixed: channels last, got {self.layout!r}.")
+class ChannelsLastPoolingAttrs(FixedLayout, Pooling.Attrs):
+    """Parameters of Pooling, without a layout."""
 
 
-class PoolingChannelsLast(Op):
+class PoolingChannelsLast(Pooling):
     """One number for each window of a channels-last array; see Pooling.
 
     data: (N, *S, C)  ->  out: (N, *OS, C).
@@ -37,49 +30,9 @@ class PoolingChannelsLast(Op):
     """
 
     op_name = "_pooling_channels_last"
-    inputs = ("data",)
-    outputs = ("out", "index")
-    hidden = 1
-    cheap = True
-    accepts = "float"
+    aliases = ()  # type: ignore[assignment]
     Attrs = ChannelsLastPoolingAttrs
-
-    output_names = Pooling.output_names
-    num_visible_outputs = Pooling.num_visible_outputs
-    unneeded = Pooling.unneeded
-    infer_type = Pooling.infer_type
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
-        data = shapes[0]
-        assert data is not None
-        check_rank(a, data, "(N, ..., C)")
-        out = (data[0], *windows(a, data, last=True).out, data[-1])
-        return (data,), (out,) * len(Pooling.output_names(a))
-
-    @staticmethod
-    def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return prod(outputs[0]) * prod(windows(a, inputs[0], last=True).kernel)
-
-    @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return forward_bytes(windows(a, inputs[0], last=True), dtype)
-
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return backward_bytes(windows(a, inputs[0], last=True), dtype)
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any = None, work: Any) -> None:
-        if out is not None or index is not None:
-            pool(xp, a, windows(a, data.shape, last=True), data, out, index, work)
-
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, data: Any, out: Any, index: Any, *, d_data: Any, work: Any
-    ) -> None:
-        if d_data is not None:
-            spread(xp, a, windows(a, d_data.shape, last=True), d_out, data, out, index, d_data, work)
+    last = True
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -110,9 +63,8 @@ class ExtremePoolingChannelsLast(Op):
     flops = PoolingChannelsLast.flops
 
     @staticmethod
-    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
         return (data, data[-1:]), PoolingChannelsLast.infer_shape(a, data)[1]
 
     @classmethod
@@ -139,28 +91,16 @@ class ExtremePoolingChannelsLast(Op):
             xp.multiply(out, sign, out=out)
 
 
-class ChosenPoolingChannelsLast(Op):
+class ChosenPoolingChannelsLast(ChosenPooling):
     """The element that `index` selects in each window of a channels-last array; 0 if it selects none. With
     the `index` of max pooling that is its result; with other data, the elements at the same positions.
 
-    data: (N, *S, C);  index: (N, *OS, C)  ->  out: (N, *OS, C).
+    data: (N, *S, C);  index: (N, *OS, C)  ->  out: (N, *OS, C). There is no gradient.
     """
 
     op_name = "_chosen_pooling_channels_last"
-    inputs = ("data", "index")
     cheap = True
     Attrs = ChannelsLastPoolingAttrs
-
+    of = PoolingChannelsLast
     flops = PoolingChannelsLast.flops
-    workspace = PoolingChannelsLast.workspace
-    infer_type = ChosenPooling.infer_type
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (data, *_), outs = PoolingChannelsLast.infer_shape(a, shapes[0])
-        return (data, outs[0]), outs[:1]
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            choose(xp, windows(a, data.shape, last=True), data, index, out, work)
+    backward = derivative = None  # type: ignore[assignment]

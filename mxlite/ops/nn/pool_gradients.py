@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.errors import OpAttributeError
 from ...graph.ir import Shape
@@ -99,24 +99,28 @@ class ChosenPooling(Op):
     op_name = "_chosen_pooling"
     inputs = ("data", "index")
     Attrs = Pooling.Attrs
+    of: ClassVar[type[Pooling]] = Pooling
 
-    workspace = Pooling.workspace
+    @classmethod
+    def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
+        return cls.of.workspace(a, inputs, outputs, dtype)
+
     backward_workspace = Pooling.backward_workspace
 
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        data, out = shapes[0], _pooled(a, shapes[0])
-        return (data, out), (out,)
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        out = cls.of.infer_shape(a, shapes[0])[1][0]
+        return (shapes[0], out), (out,)
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
         require_kind(Pooling, dtypes[0])
         return (dtypes[0], index_type(a)), (dtypes[0],)
 
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
+    @classmethod
+    def forward(cls, xp: Any, a: Any, data: Any, index: Any, *, out: Any, work: Any) -> None:
         if out is not None:
-            choose(xp, windows(a, data.shape), data, index, out, work)
+            choose(xp, windows(a, data.shape, cls.of.last), data, index, out, work)
 
     @staticmethod
     def backward(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any, work: Any) -> None:

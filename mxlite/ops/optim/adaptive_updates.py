@@ -6,97 +6,10 @@ from typing import Any
 
 from ...core.errors import OpAttributeError
 from ...core.record import record
-from .update import clipped, cut, decayed, forms, prepared, Update
+from .update import clipped, cut, decayed, forms, parameters, prepared, Update
 
-
-@record
-class AdamAttrs:
-    """Rates of Adam; the caller folds the bias correction into `lr`."""
-
-    lr: float
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-    lazy_update: bool = True
-
-
-@record
-class AdamWAttrs:
-    """Rates of Adam with decoupled decay; `eta` is the schedule's multiplier of both rates."""
-
-    lr: float
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    wd: float = 0.0
-    eta: float = 1.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-
-
-@record
-class AdaGradAttrs:
-    """Rates of AdaGrad."""
-
-    lr: float
-    epsilon: float = 1e-7
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-
-
-@record
-class AdaDeltaAttrs:
-    """AdaDelta has no learning rate: `lr` is read and has no effect."""
-
-    lr: float = 1.0
-    rho: float = 0.9
-    epsilon: float = 1e-5
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-
-
-@record
-class RMSPropAttrs:
-    """`clip_weights` cuts the new weight to [-clip, clip] unless it is negative."""
-
-    lr: float
-    gamma1: float = 0.95
-    epsilon: float = 1e-8
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-    clip_weights: float = -1.0
-
-
-@record
-class RMSPropAlexAttrs:
-    """RMSPropAttrs with `gamma2` for the momentum."""
-
-    lr: float
-    gamma1: float = 0.95
-    gamma2: float = 0.9
-    epsilon: float = 1e-8
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-    clip_weights: float = -1.0
-
-
-@record
-class FtrlAttrs:
-    """`lamda1` is the L1 penalty, `wd` the L2."""
-
-    lr: float
-    lamda1: float = 0.01
-    beta: float = 1.0
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
+_ADAM: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+_CLIPPED = {"clip_weights": -1.0}
 
 
 @record
@@ -138,7 +51,7 @@ class adam_update(Update):
     """
 
     inputs = ("weight", "grad", "mean", "var")
-    Attrs = AdamAttrs
+    Attrs = parameters("AdamAttrs", **_ADAM, last={"lazy_update": True})
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mean: Any, var: Any) -> Any:
@@ -152,15 +65,16 @@ class _adamw_update(Update):
     ``g = clip(rescale_grad*grad)``;  mean and var as in `adam_update`;
     ``out = weight - eta * (lr*mean / (sqrt(var) + epsilon) + wd*weight)``
 
-    weight, grad, mean, var: (...)  ->  out: (...), usually `weight` itself. Here `rescale_grad` is a number;
-    `mx.nd.contrib.adamw_update` also takes an array of one.
+    weight, grad, mean, var: (...)  ->  out: (...), usually `weight` itself. `eta` is the schedule's
+    multiplier of both rates. Here `rescale_grad` is a number; `mx.nd.contrib.adamw_update` also takes an
+    array of one.
 
     I. Loshchilov and F. Hutter, 2019, "Decoupled weight decay regularization".
     """
 
     inputs = ("weight", "grad", "mean", "var")
     aliases = ("_contrib_adamw_update", "adamw_update")
-    Attrs = AdamWAttrs
+    Attrs = parameters("AdamWAttrs", **_ADAM, wd=0.0, eta=1.0)
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mean: Any, var: Any) -> Any:
@@ -185,7 +99,7 @@ class adagrad_update(Update):
 
     inputs = ("weight", "grad", "history")
     aliases = ("_sparse_adagrad_update",)
-    Attrs = AdaGradAttrs
+    Attrs = parameters("AdaGradAttrs", epsilon=1e-7)
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, history: Any) -> Any:
@@ -204,13 +118,14 @@ class adadelta_update(Update):
     ``d = sqrt(acc_delta + epsilon) / sqrt(acc_g + epsilon) * g``;
     ``acc_delta = rho*acc_delta + (1-rho)*d*d``;  ``out = weight - d - wd*weight``
 
-    weight, grad, acc_g, acc_delta: (...)  ->  out: (...), usually `weight` itself.
+    weight, grad, acc_g, acc_delta: (...)  ->  out: (...), usually `weight` itself. There is no learning rate:
+    `lr` is read and has no effect.
 
     M. D. Zeiler, 2012, "ADADELTA: an adaptive learning rate method".
     """
 
     inputs = ("weight", "grad", "acc_g", "acc_delta")
-    Attrs = AdaDeltaAttrs
+    Attrs = parameters("AdaDeltaAttrs", lr=1.0, rho=0.9, epsilon=1e-5)
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, acc_g: Any, acc_delta: Any) -> Any:
@@ -229,13 +144,13 @@ class rmsprop_update(Update):
     ``g = clip(rescale_grad*grad + wd*weight)``;  ``n = gamma1*n + (1-gamma1)*g*g``;
     ``out = clip(weight - lr*g / sqrt(n + epsilon), clip_weights)``
 
-    weight, grad, n: (...)  ->  out: (...), usually `weight` itself.
+    weight, grad, n: (...)  ->  out: (...), usually `weight` itself. A negative `clip_weights` does not cut.
 
     T. Tieleman and G. Hinton, 2012, lecture 6.5 of "Neural networks for machine learning".
     """
 
     inputs = ("weight", "grad", "n")
-    Attrs = RMSPropAttrs
+    Attrs = parameters("RMSPropAttrs", gamma1=0.95, epsilon=1e-8, last=_CLIPPED)
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, n: Any) -> Any:
@@ -258,7 +173,7 @@ class rmspropalex_update(Update):
     """
 
     inputs = ("weight", "grad", "n", "g", "delta")
-    Attrs = RMSPropAlexAttrs
+    Attrs = parameters("RMSPropAlexAttrs", gamma1=0.95, gamma2=0.9, epsilon=1e-8, last=_CLIPPED)
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, n: Any, g: Any, delta: Any) -> Any:
@@ -276,13 +191,14 @@ class ftrl_update(Update):
     ``g = clip(rescale_grad*grad)``;  ``z += g - (sqrt(n + g*g) - sqrt(n)) * weight / lr``;  ``n += g*g``;
     ``out = (sign(z)*lamda1 - z) / ((beta + sqrt(n)) / lr + wd)`` where |z| > lamda1, else 0
 
-    weight, grad, z, n: (...)  ->  out: (...), usually `weight` itself.
+    weight, grad, z, n: (...)  ->  out: (...), usually `weight` itself. `lamda1` is the L1 penalty, `wd` the
+    L2.
 
     H. B. McMahan et al., 2013, "Ad click prediction: a view from the trenches".
     """
 
     inputs = ("weight", "grad", "z", "n")
-    Attrs = FtrlAttrs
+    Attrs = parameters("FtrlAttrs", lamda1=0.01, beta=1.0)
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, z: Any, n: Any) -> Any:

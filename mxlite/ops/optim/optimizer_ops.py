@@ -7,75 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.record import record
-from .update import forms, prepared, Update
-
-
-@record
-class SGDAttrs:
-    """With `lazy_update` a row_sparse gradient changes its own rows alone."""
-
-    lr: float
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-    lazy_update: bool = True
-
-
-@record
-class SGDMomAttrs:
-    """SGDAttrs with momentum."""
-
-    lr: float
-    momentum: float = 0.0
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-    lazy_update: bool = True
-
-
-@record
-class NAGAttrs:
-    """Rates of Nesterov's momentum."""
-
-    lr: float
-    momentum: float = 0.0
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-
-
-@record
-class SignSGDAttrs:
-    """`rescale_grad` and `clip_gradient` do not change a sign; they are read as in MXNet."""
-
-    lr: float
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-
-
-@record
-class SignumAttrs:
-    """`wd_lh` is weight decay applied to the weight itself, beside `wd`, which goes into the momentum."""
-
-    lr: float
-    momentum: float = 0.0
-    wd: float = 0.0
-    rescale_grad: float = 1.0
-    clip_gradient: float = -1.0
-    wd_lh: float = 0.0
+from .update import forms, parameters, prepared, Update
 
 
 class sgd_update(Update):
     """Stochastic gradient descent, ``out = (1 - lr*wd) * weight - lr * clip(rescale_grad * grad)``.
 
     weight, grad: (...)  ->  out: (...), usually `weight` itself. The gradient is clipped to
-    [-`clip_gradient`, `clip_gradient`] unless that is negative.
+    [-`clip_gradient`, `clip_gradient`] unless that is negative. With `lazy_update` a row_sparse gradient
+    changes its own rows alone.
     """
 
     inputs = ("weight", "grad")
-    Attrs = SGDAttrs
+    Attrs = parameters("SGDAttrs", last={"lazy_update": True})
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any) -> Any:
@@ -94,7 +38,7 @@ class sgd_mom_update(Update):
     """
 
     inputs = ("weight", "grad", "mom")
-    Attrs = SGDMomAttrs
+    Attrs = parameters("SGDMomAttrs", momentum=0.0, last={"lazy_update": True})
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mom: Any) -> Any:
@@ -130,7 +74,7 @@ class nag_mom_update(Update):
     """
 
     inputs = ("weight", "grad", "mom")
-    Attrs = NAGAttrs
+    Attrs = parameters("NAGAttrs", momentum=0.0)
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mom: Any) -> Any:
@@ -145,14 +89,15 @@ class nag_mom_update(Update):
 class signsgd_update(Update):
     """Descent by the gradient's sign, ``out = (1 - lr*wd) * weight - lr * sign(grad)``.
 
-    weight, grad: (...)  ->  out: (...), usually `weight` itself.
+    weight, grad: (...)  ->  out: (...), usually `weight` itself. `rescale_grad` and `clip_gradient` do not
+    change a sign; they are read as in MXNet.
 
     J. Bernstein, Y.-X. Wang, K. Azizzadenesheli, A. Anandkumar, 2018, "signSGD: compressed optimisation for
     non-convex problems".
     """
 
     inputs = ("weight", "grad")
-    Attrs = SignSGDAttrs
+    Attrs = parameters("SignSGDAttrs")
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any) -> Any:
@@ -165,11 +110,12 @@ class signum_update(Update):
     ``mom = momentum*mom - (1-momentum)*(clip(rescale_grad*grad) + wd*weight)``;
     ``out = (1 - lr*wd_lh) * weight + lr * sign(mom)``
 
-    weight, grad, mom: (...)  ->  out: (...), usually `weight` itself. Source: as `signsgd_update`.
+    weight, grad, mom: (...)  ->  out: (...), usually `weight` itself. `wd_lh` is weight decay applied to the
+    weight itself, beside `wd`, which goes into the momentum. Source: as `signsgd_update`.
     """
 
     inputs = ("weight", "grad", "mom")
-    Attrs = SignumAttrs
+    Attrs = parameters("SignumAttrs", momentum=0.0, last={"wd_lh": 0.0})
 
     @staticmethod
     def step(xp: Any, a: Any, r: Any, weight: Any, grad: Any, mom: Any) -> Any:

@@ -6,7 +6,7 @@ A formula is a function of stand-ins, `formula(xp, attrs, rates, *arrays)`, that
         mom = mom * a.momentum - grad * r.lr
         return weight + mom, mom
 
-What it does is recorded as terms, in order. A term is of one kind:
+Its steps are recorded as terms, in order. A term is of one kind:
 
     COUNT    a double that the number of updates decides: `r.t`, and what is derived from it
     RATE     a number that the arrays meet: `r.lr`, `r.wd`, and what is derived from them

@@ -118,7 +118,7 @@ def rest_of(cls: type[Update], xp: Any, a: Any, rates: Rates, weight: Any, state
 
 @functools.lru_cache(maxsize=1024)
 def settings(cls: Any, a: Any) -> Any:
-    """What a formula reads of the parameters of any form of its step: all but the rates, which are 1."""
+    """The parameters that a formula reads, from those of any form of its step; its rates are 1."""
     names = [f.name for f in fields(cls.Attrs) if f.name in cls.rates or hasattr(a, f.name)]
     return cls.Attrs(**{n: 1 if n in cls.rates else getattr(a, n) for n in names})
 
@@ -186,6 +186,17 @@ def cut(xp: Any, x: Any, bound: float) -> Any:
     """`x` cut to [-bound, bound]."""
     real = x.dtype.type
     return xp.minimum(xp.maximum(x, real(-bound)), real(bound))
+
+
+def parameters(name: str, *, lr: float | None = None, last: Mapping[str, Any] = {}, **own: float) -> type:
+    """A step's parameters: the learning rate, `own`, those that every step has, and `last`, with their
+    defaults. `lr` has none unless it is given."""
+    fixed = {"wd": 0.0, "rescale_grad": 1.0, "clip_gradient": -1.0}
+    defaults: dict[str, Any] = {**own, **{n: d for n, d in fixed.items() if n not in own}, **last}
+    kinds = {"lr": float, **{n: type(d) for n, d in defaults.items()}}
+    body = defaults | ({} if lr is None else {"lr": lr})
+    caller = {"__module__": __name__, "__annotations__": kinds}
+    return record(type(name, (), body | caller))
 
 
 def _kernel(inputs: Sequence[str], outputs: Sequence[str], run: Callable[..., None]) -> Callable[..., None]:

@@ -216,3 +216,19 @@ def generalized_negative_binomial(source: UniformSource, elements: Any, mean: An
     safe = xp.where(spread, dispersion, 1)
     rate = xp.where(spread, gamma(source, elements, 1 / safe, mean * safe), mean)
     return xp.where((mean >= 0) & (dispersion >= 0), poisson(source, elements, rate), xp.nan)
+
+
+LAWS: dict[Sampler, str] = {
+    uniform: "Uniform random numbers in [`low`, `high`).",
+    normal: "Normal random numbers of mean `mu` and standard deviation `sigma`.",
+    exponential: "Exponential random numbers of rate `lam`, density lam * exp(-lam * x).",
+    gamma: "Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.",
+    poisson: "Poisson random numbers of mean `lam`, as floating numbers.",
+    negative_binomial: (
+        "Negative binomial random numbers: successes before `k` failures, a failure having probability `p`."
+    ),
+    generalized_negative_binomial: (
+        "Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2."
+    ),
+}
+"""The first lines of the descriptions of a sampler's operators, with the names of their parameters."""

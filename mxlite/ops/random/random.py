@@ -1,16 +1,21 @@
-"""Arrays of random numbers: distributions whose parameters are numbers."""
+"""Arrays of random numbers: distributions whose parameters are numbers.
+
+Each has an operator whose shape and type are attributes, `_random_NAME`, and one that takes them from another
+array, `_random_NAME_like`.
+"""
 
 from __future__ import annotations
 
+import inspect
 from math import pi
-from typing import ClassVar
+from typing import Any
 
 from ...core.dtype import as_dtype, is_floating
 from ...core.errors import DTypeError, OpAttributeError
 from ...core.record import record
 from ...graph.opdef import Op
 from . import distributions
-from .distributions import draw, Sampler, WORK_BYTES
+from .distributions import draw, LAWS, Sampler, WORK_BYTES
 from .philox import RandomStream
 
 _PAIRS = 4096  # normal numbers formed at a time
@@ -39,20 +44,15 @@ class _Draw(Op):
         return (), (dtype,)
 
 
-class _Law(_Draw):
-    """Base: numbers of `law`, a sampler; its parameters are the attributes `parameters`, in their order."""
+class _Like(Op):
+    """Base: `data` gives the shape and the dtype."""
 
     abstract = True
-    law: ClassVar[Sampler]
-    parameters: ClassVar[tuple[str, ...]]
-
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return WORK_BYTES
-
-    @classmethod
-    def forward(cls, xp, a, *, out, rng, work):
-        draw(xp, cls.law, out, rng, work, *(getattr(a, n) for n in cls.parameters))
+    inputs = ("data",)
+    same_shape = True
+    accepts = "float"
+    in_place = {"out": "data"}
+    random = True
 
 
 class RandomUniform(_Draw):
@@ -137,121 +137,44 @@ class RandomNormal(_Draw):
             xp.copyto(part, radius, casting="unsafe")
 
 
-class RandomExponential(_Law):
-    """Exponential random numbers of rate `lam`, density lam * exp(-lam * x).
+class RandomUniformLike(_Like):
+    """Uniform random numbers in [`low`, `high`); the same as `_random_uniform` gives.
 
-    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
-    op_name = "_random_exponential"
-    aliases = ("random_exponential",)
-
-    law = staticmethod(distributions.exponential)
-    parameters = ("lam",)
+    op_name = "_random_uniform_like"
 
     @record
     class Attrs:
-        lam: float = 1.0
-        shape: tuple[int, ...] | None = None
-        ctx: str = ""
-        dtype: str | None = None
+        low: float = 0.0
+        high: float = 1.0
 
-        def __post_init__(self):
-            require(self.lam > 0, "lam", "above 0", self.lam)
+    workspace = RandomUniform.workspace
+
+    @staticmethod
+    def forward(xp, a, data, *, out, rng, work):
+        RandomUniform.forward(xp, a, out=out, rng=rng, work=work)
 
 
-class _random_gamma(_Law):
-    """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
+class RandomNormalLike(_Like):
+    """Normal random numbers of mean `loc` and standard deviation `scale`; those of `_random_normal`.
 
-    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
+    data: (...), whose values do not matter  ->  out: (...), same shape and dtype.
     """
 
-    aliases = ("random_gamma",)
-
-    law = staticmethod(distributions.gamma)
-    parameters = ("alpha", "beta")
+    op_name = "_random_normal_like"
 
     @record
     class Attrs:
-        alpha: float = 1.0
-        beta: float = 1.0
-        shape: tuple[int, ...] | None = None
-        ctx: str = ""
-        dtype: str | None = None
+        loc: float = 0.0
+        scale: float = 1.0
 
-        def __post_init__(self):
-            require(self.alpha > 0, "alpha", "above 0", self.alpha)
-            require(self.beta > 0, "beta", "above 0", self.beta)
+    workspace = RandomNormal.workspace
 
-
-class _random_poisson(_Law):
-    """Poisson random numbers of mean `lam`, as floating numbers.
-
-    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
-    """
-
-    aliases = ("random_poisson",)
-
-    law = staticmethod(distributions.poisson)
-    parameters = ("lam",)
-
-    @record
-    class Attrs:
-        lam: float = 1.0
-        shape: tuple[int, ...] | None = None
-        ctx: str = ""
-        dtype: str | None = None
-
-        def __post_init__(self):
-            require(self.lam >= 0, "lam", "at least 0", self.lam)
-
-
-class _random_negative_binomial(_Law):
-    """Negative binomial random numbers: successes before `k` failures, a failure having probability `p`.
-
-    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
-    """
-
-    aliases = ("random_negative_binomial",)
-
-    law = staticmethod(distributions.negative_binomial)
-    parameters = ("k", "p")
-
-    @record
-    class Attrs:
-        k: int = 1
-        p: float = 1.0
-        shape: tuple[int, ...] | None = None
-        ctx: str = ""
-        dtype: str | None = None
-
-        def __post_init__(self):
-            require(self.k >= 0, "k", "at least 0", self.k)
-            require(0 < self.p <= 1, "p", "in (0, 1]", self.p)
-
-
-class _random_generalized_negative_binomial(_Law):
-    """Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2.
-
-    ->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live.
-    """
-
-    aliases = ("random_generalized_negative_binomial",)
-
-    law = staticmethod(distributions.generalized_negative_binomial)
-    parameters = ("mu", "alpha")
-
-    @record
-    class Attrs:
-        mu: float = 1.0
-        alpha: float = 1.0
-        shape: tuple[int, ...] | None = None
-        ctx: str = ""
-        dtype: str | None = None
-
-        def __post_init__(self):
-            require(self.mu >= 0, "mu", "at least 0", self.mu)
-            require(self.alpha >= 0, "alpha", "at least 0", self.alpha)
+    @staticmethod
+    def forward(xp, a, data, *, out, rng, work):
+        RandomNormal.forward(xp, a, out=out, rng=rng, work=work)
 
 
 class RandomRandint(_Draw):
@@ -306,3 +229,101 @@ class RandomRandint(_Draw):
             # Both wrap around, so that low + wide is right whatever their signs.
             xp.add(wide, xp.uint64(a.low % 2**64), out=wide)
             xp.copyto(part, wide, casting="unsafe")
+
+
+@record
+class _Rate:
+    lam: float = 1.0
+
+    def __post_init__(self):
+        require(self.lam > 0, "lam", "above 0", self.lam)
+
+
+@record
+class _ShapeAndScale:
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    def __post_init__(self):
+        require(self.alpha > 0, "alpha", "above 0", self.alpha)
+        require(self.beta > 0, "beta", "above 0", self.beta)
+
+
+@record
+class _Mean:
+    lam: float = 1.0
+
+    def __post_init__(self):
+        require(self.lam >= 0, "lam", "at least 0", self.lam)
+
+
+@record
+class _FailuresAndProbability:
+    k: int = 1
+    p: float = 1.0
+
+    def __post_init__(self):
+        require(self.k >= 0, "k", "at least 0", self.k)
+        require(0 < self.p <= 1, "p", "in (0, 1]", self.p)
+
+
+@record
+class _MeanAndDispersion:
+    mu: float = 1.0
+    alpha: float = 1.0
+
+    def __post_init__(self):
+        require(self.mu >= 0, "mu", "at least 0", self.mu)
+        require(self.alpha >= 0, "alpha", "at least 0", self.alpha)
+
+
+def _operators(law: Sampler, parameters: type) -> dict[str, type[Op]]:
+    """The two operators of a sampler; its parameters are those attributes, in their order."""
+    names = tuple(inspect.get_annotations(parameters))
+
+    @record
+    class Sized(parameters):
+        shape: tuple[int, ...] | None = None
+        ctx: str = ""
+        dtype: str | None = None
+
+    def filled(xp, a, out, rng, work):
+        draw(xp, law, out, rng, work, *(getattr(a, n) for n in names))
+
+    def sized(xp, a, *, out, rng, work):
+        filled(xp, a, out, rng, work)
+
+    def like(xp, a, data, *, out, rng, work):
+        filled(xp, a, out, rng, work)
+
+    def declared(name: str, base: type[Op], text: str, **members: Any) -> type[Op]:
+        members |= dict(law=staticmethod(law), parameters=names, workspace=staticmethod(_workspace))
+        doc = f"{LAWS[law]}\n\n    {text}\n    "
+        return type(name, (base,), members | {"__doc__": doc, "__module__": __name__})
+
+    name = f"_random_{law.__name__}"
+    made = (
+        declared(name, _Draw, _SIZED, Attrs=Sized, forward=staticmethod(sized), aliases=(name[1:],)),
+        declared(f"{name}_like", _Like, _LIKE, Attrs=parameters, forward=staticmethod(like)),
+    )
+    return {op.op_name: op for op in made}
+
+
+def _workspace(a, inputs, outputs, dtype):
+    return WORK_BYTES
+
+
+_SIZED = (
+    "->  out: `shape`, (1,) if it is empty, of `dtype`, float32 if None. `ctx` is where the array will live."
+)
+_LIKE = "data: (...), whose values do not matter  ->  out: (...), same shape and dtype."
+
+for _law, _parameters in (
+    (distributions.exponential, _Rate),
+    (distributions.gamma, _ShapeAndScale),
+    (distributions.poisson, _Mean),
+    (distributions.negative_binomial, _FailuresAndProbability),
+    (distributions.generalized_negative_binomial, _MeanAndDispersion),
+):
+    globals().update(_operators(_law, _parameters))
+del _law, _parameters

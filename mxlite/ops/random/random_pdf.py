@@ -2,11 +2,12 @@
 
 `sample` is (s..., t...), the parameters are (s...): each parameter belongs to a block of neighbouring
 samples. A law is written once, as log p and its slopes; the density is exp of that. Computed in float64, a
-piece at a time.
+piece at a time. From each law follows its operator.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from math import log, pi, prod
 from typing import Any, ClassVar
@@ -109,6 +110,10 @@ def _gradients(xp, law, a, d_out, sample, parameters, d_sample, d_parameters, wo
 
 
 def _uniform(xp, x, low, high):
+    """Density of uniform numbers in [`low`, `high`], ``1 / (high - low)``; 0 outside.
+
+    The sample has no gradient.
+    """
     inside = (x >= low) & (x <= high)
     width = high - low
     slope = xp.where(inside, 1 / width, 0)
@@ -116,26 +121,37 @@ def _uniform(xp, x, low, high):
 
 
 def _normal(xp, x, mu, sigma):
+    """Density of normal numbers, ``exp(-(x - mu)^2 / (2 sigma^2)) / sqrt(2 pi sigma^2)``."""
     z = (x - mu) / sigma
     value = -0.5 * z * z - xp.log(sigma) - 0.5 * log(2 * pi)
     return value, -z / sigma, z / sigma, (z * z - 1) / sigma
 
 
 def _gamma(xp, x, alpha, beta):
+    """Density of gamma numbers, ``beta^alpha x^(alpha-1) exp(-beta x) / Gamma(alpha)``.
+
+    `beta` is a rate here, as in MXNet; `random_gamma` takes a scale.
+    """
     value = alpha * xp.log(beta) + (alpha - 1) * xp.log(x) - beta * x - gammaln_values(xp, alpha)
     by_alpha = xp.log(beta) + xp.log(x) - digamma_values(xp, alpha)
     return value, (alpha - 1) / x - beta, by_alpha, alpha / beta - x
 
 
 def _exponential(xp, x, lam):
+    """Density of exponential numbers, ``lam * exp(-lam * x)``."""
     return xp.log(lam) - lam * x, -lam, 1 / lam - x
 
 
 def _poisson(xp, x, lam):
+    """Density of Poisson numbers, ``lam^x exp(-lam) / x!``. The sample has no gradient."""
     return x * xp.log(lam) - lam - gammaln_values(xp, x + 1), xp.zeros(len(x)), x / lam - 1
 
 
 def _negative_binomial(xp, x, k, p):
+    """Density of negative binomial numbers, ``Gamma(x+k) / (x! Gamma(k)) p^k (1-p)^x``.
+
+    The sample has no gradient.
+    """
     value = gammaln_values(xp, x + k) - gammaln_values(xp, x + 1) - gammaln_values(xp, k)
     value += k * xp.log(p) + x * xp.log1p(-p)
     by_k = digamma_values(xp, x + k) - digamma_values(xp, k) + xp.log(p)
@@ -143,91 +159,13 @@ def _negative_binomial(xp, x, k, p):
 
 
 def _generalized_negative_binomial(xp, x, mu, alpha):
+    """Density of negative binomial numbers of mean mu and variance mu + alpha * mu^2.
+
+    k = 1 / alpha and p = 1 / (1 + mu * alpha); the sample has no gradient.
+    """
     k, p = 1 / alpha, 1 / (1 + mu * alpha)
     value, none, by_k, by_p = _negative_binomial(xp, x, k, p)
     return value, none, by_p * -alpha * p * p, by_k * -k * k + by_p * -mu * p * p
-
-
-class _random_pdf_uniform(_Density):
-    """Density of uniform numbers in [`low`, `high`], ``1 / (high - low)``; 0 outside.
-
-    sample: (s..., t...);  low, high: (s...)  ->  out: as sample; its logarithm with `is_log`. The sample has
-    no gradient.
-    """
-
-    aliases = ("random_pdf_uniform",)
-    inputs = ("sample", "low", "high")
-    law = staticmethod(_uniform)
-
-
-class _random_pdf_normal(_Density):
-    """Density of normal numbers, ``exp(-(x - mu)^2 / (2 sigma^2)) / sqrt(2 pi sigma^2)``.
-
-    sample: (s..., t...);  mu, sigma: (s...)  ->  out: as sample; its logarithm with `is_log`.
-    """
-
-    aliases = ("random_pdf_normal",)
-    inputs = ("sample", "mu", "sigma")
-    law = staticmethod(_normal)
-
-
-class _random_pdf_gamma(_Density):
-    """Density of gamma numbers, ``beta^alpha x^(alpha-1) exp(-beta x) / Gamma(alpha)``.
-
-    sample: (s..., t...);  alpha, beta: (s...)  ->  out: as sample; its logarithm with `is_log`. `beta` is a
-    rate here, as in MXNet; `random_gamma` takes a scale.
-    """
-
-    aliases = ("random_pdf_gamma",)
-    inputs = ("sample", "alpha", "beta")
-    law = staticmethod(_gamma)
-
-
-class _random_pdf_exponential(_Density):
-    """Density of exponential numbers, ``lam * exp(-lam * x)``.
-
-    sample: (s..., t...);  lam: (s...)  ->  out: as sample; its logarithm with `is_log`.
-    """
-
-    aliases = ("random_pdf_exponential",)
-    inputs = ("sample", "lam")
-    law = staticmethod(_exponential)
-
-
-class _random_pdf_poisson(_Density):
-    """Density of Poisson numbers, ``lam^x exp(-lam) / x!``.
-
-    sample: (s..., t...);  lam: (s...)  ->  out: as sample; its logarithm with `is_log`. The sample has no
-    gradient.
-    """
-
-    aliases = ("random_pdf_poisson",)
-    inputs = ("sample", "lam")
-    law = staticmethod(_poisson)
-
-
-class _random_pdf_negative_binomial(_Density):
-    """Density of negative binomial numbers, ``Gamma(x+k) / (x! Gamma(k)) p^k (1-p)^x``.
-
-    sample: (s..., t...);  k, p: (s...)  ->  out: as sample; its logarithm with `is_log`. The sample has no
-    gradient.
-    """
-
-    aliases = ("random_pdf_negative_binomial",)
-    inputs = ("sample", "k", "p")
-    law = staticmethod(_negative_binomial)
-
-
-class _random_pdf_generalized_negative_binomial(_Density):
-    """Density of negative binomial numbers of mean mu and variance mu + alpha * mu^2.
-
-    sample: (s..., t...);  mu, alpha: (s...)  ->  out: as sample; its logarithm with `is_log`.
-    k = 1 / alpha and p = 1 / (1 + mu * alpha); the sample has no gradient.
-    """
-
-    aliases = ("random_pdf_generalized_negative_binomial",)
-    inputs = ("sample", "mu", "alpha")
-    law = staticmethod(_generalized_negative_binomial)
 
 
 class _random_pdf_dirichlet(Op):
@@ -298,3 +236,20 @@ def _vectors(xp, sample, alpha):
 def _dirichlet(xp, x, alpha):
     value = ((alpha - 1) * xp.log(x) - gammaln_values(xp, alpha)).sum(axis=1)
     return value + gammaln_values(xp, alpha.sum(axis=1))
+
+
+def _declared(law: Callable[..., Any]) -> type[Op]:
+    """The operator `_random_pdf_LAW`; its inputs are the sample and the parameters of `law`."""
+    parameters = list(inspect.signature(law).parameters)[2:]
+    name = f"_random_pdf{law.__name__}"
+    arrays = f"sample: (s..., t...);  {', '.join(parameters)}: (s...)  ->  out: as sample"
+    doc = f"{inspect.getdoc(law)}\n\n{arrays}; its logarithm with `is_log`."
+    members = dict(aliases=(name[1:],), inputs=("sample", *parameters), law=staticmethod(law))
+    return type(name, (_Density,), members | {"__doc__": doc, "__module__": __name__})
+
+
+for _law in (
+    _uniform, _normal, _gamma, _exponential, _poisson, _negative_binomial, _generalized_negative_binomial
+):  # fmt: skip
+    globals()[f"_random_pdf{_law.__name__}"] = _declared(_law)
+del _law

@@ -9,7 +9,7 @@ from ...core.errors import DTypeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op, with_parameters
 from . import distributions
-from .distributions import draw, Sampler, WORK_BYTES
+from .distributions import draw, LAWS, Sampler, WORK_BYTES
 
 
 class _Sample(Op):
@@ -53,84 +53,6 @@ class _Sample(Op):
         return WORK_BYTES
 
 
-class _sample_uniform(_Sample):
-    """Uniform random numbers in [`low`, `high`), for arrays of bounds.
-
-    low, high: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each distribution.
-    """
-
-    aliases = ("sample_uniform",)
-    inputs = ("low", "high")
-    law = staticmethod(distributions.uniform)
-
-
-class _sample_normal(_Sample):
-    """Normal random numbers, for arrays of means `mu` and standard deviations `sigma`.
-
-    mu, sigma: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each distribution.
-    """
-
-    aliases = ("sample_normal",)
-    inputs = ("mu", "sigma")
-    law = staticmethod(distributions.normal)
-
-
-class _sample_exponential(_Sample):
-    """Exponential random numbers of rate `lam`, density lam * exp(-lam * x); parameters are arrays.
-
-    lam: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each distribution.
-    """
-
-    aliases = ("sample_exponential",)
-    inputs = ("lam",)
-    law = staticmethod(distributions.exponential)
-
-
-class _sample_gamma(_Sample):
-    """Gamma random numbers, density x^(alpha-1) * exp(-x/beta): shape `alpha`, scale `beta`.
-
-    alpha, beta: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each
-    distribution.
-    """
-
-    aliases = ("sample_gamma",)
-    inputs = ("alpha", "beta")
-    law = staticmethod(distributions.gamma)
-
-
-class _sample_poisson(_Sample):
-    """Poisson random numbers of mean `lam`, as floating numbers; parameters are arrays.
-
-    lam: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each distribution.
-    """
-
-    aliases = ("sample_poisson",)
-    inputs = ("lam",)
-    law = staticmethod(distributions.poisson)
-
-
-class _sample_negative_binomial(_Sample):
-    """Negative binomial random numbers: successes before `k` failures, a failure having probability `p`.
-
-    k, p: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each distribution.
-    """
-
-    aliases = ("sample_negative_binomial",)
-    inputs = ("k", "p")
-    law = staticmethod(distributions.negative_binomial)
-
-
-class _sample_generalized_negative_binomial(_Sample):
-    """Negative binomial random numbers of mean `mu` and variance mu + alpha * mu^2; parameters are arrays.
-
-    mu, alpha: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each distribution.
-    """
-
-    aliases = ("sample_generalized_negative_binomial",)
-    inputs = ("mu", "alpha")
-    law = staticmethod(distributions.generalized_negative_binomial)
-
-
 class bernoulli(Op):
     """1 with the probability in `data`, else 0; each element independently.
 
@@ -153,3 +75,23 @@ class bernoulli(Op):
     @classmethod
     def forward(cls, xp, a, data, *, out, rng, work):
         draw(xp, cls.law, out, rng, work, data)
+
+
+for _law, _names in (
+    (distributions.uniform, ("low", "high")),
+    (distributions.normal, ("mu", "sigma")),
+    (distributions.exponential, ("lam",)),
+    (distributions.gamma, ("alpha", "beta")),
+    (distributions.poisson, ("lam",)),
+    (distributions.negative_binomial, ("k", "p")),
+    (distributions.generalized_negative_binomial, ("mu", "alpha")),
+):
+    _name = f"_sample_{_law.__name__}"
+    _doc = f"""{LAWS[_law]}
+
+    {", ".join(_names)}: (s...)  ->  out: (s..., t...), where (t...) = `shape`: that many numbers of each
+    distribution.
+    """
+    _members = dict(aliases=(_name[1:],), inputs=_names, law=staticmethod(_law))
+    globals()[_name] = type(_name, (_Sample,), _members | {"__doc__": _doc, "__module__": __name__})
+del _law, _names, _name, _doc, _members

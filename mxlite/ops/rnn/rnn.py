@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.grouped import grouped
-from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
 from ..scratch import accumulator, scratch_bytes
 from ..shape.join import Concat
@@ -103,9 +102,8 @@ class RNN(Op):
         return train and a.p > 0 and a.num_layers > 1
 
     @classmethod
-    def infer_shape(cls, a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+    def infer_shape(cls, a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
         data = shapes[0]
-        assert data is not None
         if len(data) != 3:
             raise ShapeError(f"data must be (steps, samples, inputs), got {data}.")
         s = Sizes.of(a, data)

@@ -19,7 +19,7 @@ from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ..nn.conv import add_bias, bias_bytes, bias_gradient, check_window, geometry
+from ..nn.conv import add_bias, bias_bytes, bias_gradient, check_filters, check_window, geometry
 from ..nn.conv_kernels import Geometry
 from ..scratch import carve, Piece, scratch_bytes
 from .deformable_places import place_pieces, Places, shaped
@@ -47,10 +47,7 @@ class DeformableAttrs:
         check_window(self)
         if len(self.kernel) != 2:
             raise OpAttributeError(f"kernel must be two numbers (KH, KW), got {self.kernel}.")
-        if self.num_filter < 1 or self.num_group < 1 or self.num_filter % self.num_group:
-            raise OpAttributeError(
-                f"num_group={self.num_group} must divide num_filter={self.num_filter}, both at least 1."
-            )
+        check_filters(self)
         if self.num_deformable_group < 1:
             raise OpAttributeError(
                 f"num_deformable_group must be at least 1, got {self.num_deformable_group}."

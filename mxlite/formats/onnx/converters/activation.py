@@ -11,6 +11,7 @@ from ....core import FormatError
 from ..errors import NotSupportedError
 from ..node import OnnxNode
 from ..value import OnnxValue
+from .elementwise import called
 
 
 def relu(n: OnnxNode) -> OnnxValue:
@@ -18,23 +19,12 @@ def relu(n: OnnxNode) -> OnnxValue:
     return b.op("relu", x) if x.dtype.kind == "f" else b.binary("maximum", x, 0)
 
 
-def leaky_relu(n: OnnxNode) -> OnnxValue:
-    result: OnnxValue = n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.real("alpha", 0.01))
-    return result
-
-
-def elu(n: OnnxNode) -> OnnxValue:
-    result: OnnxValue = n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.real("alpha", 1.0))
-    return result
-
-
 def _negative_part(x: OnnxValue) -> OnnxValue:
     return x.builder.binary("minimum", x, 0)
 
 
 def _positive_part(x: OnnxValue) -> OnnxValue:
-    result: OnnxValue = x.builder.op("relu", x)
-    return result
+    return x.builder.op("relu", x)
 
 
 def celu(n: OnnxNode) -> OnnxValue:
@@ -78,32 +68,11 @@ def shrink(n: OnnxNode) -> OnnxValue:
     return b.where(x < -limit, x + bias, b.where(x > limit, x - bias, zero))
 
 
-def hard_sigmoid(n: OnnxNode) -> OnnxValue:
-    result: OnnxValue = n.builder.op(
-        "hard_sigmoid", n[0], alpha=n.real("alpha", 0.2), beta=n.real("beta", 0.5)
-    )
-    return result
-
-
-def gelu(n: OnnxNode) -> OnnxValue:
-    result: OnnxValue = n.builder.op("gelu", n[0], approximate=n.choice("approximate", "none", "tanh"))
-    return result
-
-
 def swish(n: OnnxNode) -> OnnxValue:
     x, alpha = n[0], n.real("alpha", 1.0)
     if alpha == 1:
-        result: OnnxValue = n.builder.op("silu", x)
-        return result
+        return n.builder.op("silu", x)
     return x * n.builder.op("sigmoid", x * alpha)
-
-
-def _unary(name: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
-        result: OnnxValue = n.builder.op(name, n[0])
-        return result
-
-    return convert
 
 
 def _rows(n: OnnxNode, apply: Callable[[OnnxValue, int], OnnxValue]) -> OnnxValue:
@@ -119,31 +88,17 @@ def _rows(n: OnnxNode, apply: Callable[[OnnxValue, int], OnnxValue]) -> OnnxValu
     return b.reshape(apply(b.reshape(x, (rows, x.size // max(rows, 1))), 1), x.shape)
 
 
-def softmax(n: OnnxNode) -> OnnxValue:
-    return _rows(n, _softmax)
-
-
 def _softmax(x: OnnxValue, axis: int) -> OnnxValue:
     b = x.builder
     if x.dtype == np.float16 and x.size:
         # Rounded after each step, as the standard's definition is: the results then agree to the last digit.
         powers = b.op("exp", b.binary("sub", x, b.reduce("max", x, [axis])))
         return b.binary("div", powers, b.reduce("sum", powers, [axis]))
-    result: OnnxValue = b.op("softmax", x, axis=axis)
-    return result
-
-
-def log_softmax(n: OnnxNode) -> OnnxValue:
-    return _rows(n, lambda x, axis: log_softmax_along(x, axis))
+    return b.op("softmax", x, axis=axis)
 
 
 def log_softmax_along(x: OnnxValue, axis: int) -> OnnxValue:
-    result: OnnxValue = x.builder.op("log_softmax", x, axis=axis)
-    return result
-
-
-def hardmax(n: OnnxNode) -> OnnxValue:
-    return _rows(n, _hardmax)
+    return x.builder.op("log_softmax", x, axis=axis)
 
 
 def _hardmax(x: OnnxValue, axis: int) -> OnnxValue:
@@ -183,22 +138,24 @@ def dropout(n: OnnxNode) -> Any:
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "Celu": celu,
     "Dropout": dropout,
-    "Elu": elu,
-    "Gelu": gelu,
-    "HardSigmoid": hard_sigmoid,
-    "HardSwish": _unary("hard_swish"),
-    "Hardmax": hardmax,
-    "LeakyRelu": leaky_relu,
-    "LogSoftmax": log_softmax,
-    "Mish": _unary("mish"),
+    "Elu": lambda n: n.builder.op("LeakyReLU", n[0], act_type="elu", slope=n.real("alpha", 1.0)),
+    "Gelu": lambda n: n.builder.op("gelu", n[0], approximate=n.choice("approximate", "none", "tanh")),
+    "HardSigmoid": lambda n: n.builder.op(
+        "hard_sigmoid", n[0], alpha=n.real("alpha", 0.2), beta=n.real("beta", 0.5)
+    ),
+    "HardSwish": called("hard_swish"),
+    "Hardmax": lambda n: _rows(n, _hardmax),
+    "LeakyRelu": lambda n: n.builder.op("LeakyReLU", n[0], act_type="leaky", slope=n.real("alpha", 0.01)),
+    "LogSoftmax": lambda n: _rows(n, log_softmax_along),
+    "Mish": called("mish"),
     "PRelu": prelu,
     "Relu": relu,
     "Selu": selu,
     "Shrink": shrink,
-    "Sigmoid": _unary("sigmoid"),
-    "Softmax": softmax,
-    "Softplus": _unary("softplus"),
-    "Softsign": _unary("softsign"),
+    "Sigmoid": called("sigmoid"),
+    "Softmax": lambda n: _rows(n, _softmax),
+    "Softplus": called("softplus"),
+    "Softsign": called("softsign"),
     "Swish": swish,
     "ThresholdedRelu": thresholded_relu,
 }

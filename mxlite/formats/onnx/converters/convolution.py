@@ -33,7 +33,7 @@ def convolved(n: OnnxNode, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | No
     if any(p != q for p, q in w.pads):
         x, pads = padded(x, [(0, 0), (0, 0), *w.pads]), (0,) * rank
     inputs = [x, weight] if bias is None else [x, weight, bias]
-    result: OnnxValue = b.op(
+    return b.op(
         "Convolution",
         *inputs,
         kernel=kernel,
@@ -44,7 +44,6 @@ def convolved(n: OnnxNode, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | No
         num_group=n.whole("group", 1),
         no_bias=bias is None,
     )
-    return result
 
 
 def conv_transpose(n: OnnxNode) -> OnnxValue:

@@ -21,19 +21,16 @@ _UNARY = {
     "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
     "BitwiseNot": "bitwise_not",
 }  # fmt: skip
-_BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul"}
+_BINARY = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
 _COMPARE = {
     "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "lesser",
     "LessOrEqual": "lesser_equal",
 }  # fmt: skip
 
 
-def _unary(name: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
-        result: OnnxValue = n.builder.op(name, n[0])
-        return result
-
-    return convert
+def called(name: str, count: int = 1) -> Callable[[OnnxNode], OnnxValue]:
+    """A converter to our operator `name` of the first `count` inputs."""
+    return lambda n: n.builder.op(name, *(n[i] for i in range(count)))
 
 
 def _binary(kind: str) -> Callable[[OnnxNode], OnnxValue]:
@@ -51,11 +48,6 @@ def _legacy_broadcast(n: OnnxNode) -> tuple[OnnxValue, OnnxValue]:
         axis = n.builder.axis(n.whole("axis"), left.rank)
         right = n.builder.reshape(right, right.shape + (1,) * (left.rank - axis - right.rank))
     return left, right
-
-
-def div(n: OnnxNode) -> OnnxValue:
-    left, right = _legacy_broadcast(n)
-    return n.builder.binary("div", left, right)
 
 
 def power(n: OnnxNode) -> OnnxValue:
@@ -94,8 +86,7 @@ def _many(kind: str) -> Callable[[OnnxNode], OnnxValue]:
 def add_all(n: OnnxNode) -> OnnxValue:
     b, values = n.builder, n.present()
     if len(values) > 2 and all(v.shape == values[0].shape for v in values):
-        result: OnnxValue = b.op("add_n", *values)
-        return result
+        return b.op("add_n", *values)
     return _many("add")(n)
 
 
@@ -122,24 +113,12 @@ def _logic(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     return convert
 
 
-def negation(n: OnnxNode) -> OnnxValue:
-    return n.builder.cast(n[0], np.uint8).equals(0)
-
-
-def round_even(n: OnnxNode) -> OnnxValue:
-    return rounded(n[0])
-
-
 def rounded(x: OnnxValue) -> OnnxValue:
     """The nearest whole numbers; halves go to the even one. (MXNet's rint takes them down.)"""
     b = x.builder
     low = b.op("rint", x)
     odd = b.op("_mod_scalar", low, scalar=2.0)
     return b.where(b.binary("sub", x, low).equals(0.5), b.binary("add", low, odd), low)
-
-
-def is_nan(n: OnnxNode) -> OnnxValue:
-    return n.builder.compare("not_equal", n[0], n[0])
 
 
 def is_inf(n: OnnxNode) -> OnnxValue:
@@ -166,14 +145,7 @@ def clip(n: OnnxNode) -> OnnxValue:
 
 
 def cast(n: OnnxNode) -> OnnxValue:
-    return _cast(n, n.whole("to") if n.version >= 6 else _old_type(n.text("to")))
-
-
-def cast_like(n: OnnxNode) -> OnnxValue:
-    return n.builder.cast(n[0], n[1].dtype)
-
-
-def _cast(n: OnnxNode, to: int) -> OnnxValue:
+    to = n.whole("to") if n.version >= 6 else _old_type(n.text("to"))
     return n.builder.cast(n[0], numpy_type(to, "the result"))
 
 
@@ -185,10 +157,6 @@ def _old_type(name: str) -> int:
     if name not in TYPE_NAMES:
         raise FormatError(f"attribute 'to' is {name!r}, which is no type.")
     return TYPE_NAMES.index(name)
-
-
-def where(n: OnnxNode) -> OnnxValue:
-    return n.builder.where(n[0], n[1], n[2])
 
 
 def shift(n: OnnxNode) -> OnnxValue:
@@ -205,14 +173,6 @@ def shift(n: OnnxNode) -> OnnxValue:
     return b.cast(b.binary("div", b.binary("sub", wide, rest), factor), x.dtype)
 
 
-def _bits(kind: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
-        result: OnnxValue = n.builder.op(f"broadcast_bitwise_{kind}", n[0], n[1])
-        return result
-
-    return convert
-
-
 def bit_cast(n: OnnxNode) -> OnnxValue:
     to = numpy_type(n.whole("to"), "the result")
     array = n[0].array
@@ -222,31 +182,30 @@ def bit_cast(n: OnnxNode) -> OnnxValue:
 
 
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
-    **{onnx: _unary(ours) for onnx, ours in _UNARY.items()},
+    **{onnx: called(ours) for onnx, ours in _UNARY.items()},
     **{onnx: _binary(kind) for onnx, kind in _BINARY.items()},
     **{onnx: _compare(kind) for onnx, kind in _COMPARE.items()},
     "And": _logic("and"),
     "BitCast": bit_cast,
     "BitShift": shift,
-    "BitwiseAnd": _bits("and"),
-    "BitwiseOr": _bits("or"),
-    "BitwiseXor": _bits("xor"),
+    "BitwiseAnd": called("broadcast_bitwise_and", 2),
+    "BitwiseOr": called("broadcast_bitwise_or", 2),
+    "BitwiseXor": called("broadcast_bitwise_xor", 2),
     "Cast": cast,
-    "CastLike": cast_like,
+    "CastLike": lambda n: n.builder.cast(n[0], n[1].dtype),
     "Clip": clip,
-    "Div": div,
     "Identity": copy,
     "IsInf": is_inf,
-    "IsNaN": is_nan,
+    "IsNaN": lambda n: n.builder.compare("not_equal", n[0], n[0]),
     "Max": _many("maximum"),
     "Mean": mean,
     "Min": _many("minimum"),
     "Mod": modulo,
-    "Not": negation,
+    "Not": lambda n: n.builder.cast(n[0], np.uint8).equals(0),
     "Or": _logic("or"),
     "Pow": power,
-    "Round": round_even,
+    "Round": lambda n: rounded(n[0]),
     "Sum": add_all,
-    "Where": where,
+    "Where": lambda n: n.builder.where(n[0], n[1], n[2]),
     "Xor": _logic("xor"),
 }

@@ -28,8 +28,7 @@ def _counted(indices: OnnxValue, length: int) -> OnnxValue:
     whole = b.cast(indices, np.int64)
     if whole.array is not None:
         return b.constant(whole.array % max(length, 1))
-    result: OnnxValue = b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
-    return result
+    return b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
 
 
 def gather(n: OnnxNode) -> OnnxValue:
@@ -48,8 +47,7 @@ def gather(n: OnnxNode) -> OnnxValue:
         if not indices.rank:
             part = b.slice(data, axis, place := int(indices.array), place + 1)  # type: ignore[arg-type]
             return b.reshape(part, (*data.shape[:axis], *data.shape[axis + 1 :]))
-        result: OnnxValue = b.op("take", data, indices, axis=axis)
-        return result
+        return b.op("take", data, indices, axis=axis)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
     return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
 
@@ -57,16 +55,14 @@ def gather(n: OnnxNode) -> OnnxValue:
 def gather_elements(n: OnnxNode) -> OnnxValue:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
-    result: OnnxValue = b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
-    return result
+    return b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
 
 
 def scatter_elements(n: OnnxNode) -> OnnxValue:
     b, data = n.builder, n[0]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     axis = b.axis(n.whole("axis", 0), data.rank)
-    result: OnnxValue = b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
-    return result
+    return b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
 
 
 def scatter_nd(n: OnnxNode) -> OnnxValue:
@@ -74,8 +70,7 @@ def scatter_nd(n: OnnxNode) -> OnnxValue:
     b, data, indices = n.builder, n[0], n[1]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     turned = b.transpose(indices, (indices.rank - 1, *range(indices.rank - 1)))
-    result: OnnxValue = b.op("scatter_nd_update", data, turned, n[2], reduction=how)
-    return result
+    return b.op("scatter_nd_update", data, turned, n[2], reduction=how)
 
 
 def tensor_scatter(n: OnnxNode) -> OnnxValue:
@@ -88,8 +83,7 @@ def tensor_scatter(n: OnnxNode) -> OnnxValue:
         places = b.binary("add", b.reshape(first, (first.size, *(1,) * (cache.rank - 1))), steps)
     if n.choice("mode", "linear", "circular") == "circular":
         places = b.op("_mod_scalar", places, scalar=float(cache.shape[axis]))
-    result: OnnxValue = b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
-    return result
+    return b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
 
 
 def _flat_rows(n: OnnxNode, indices: OnnxValue, shape: tuple[int, ...], batch: int = 0) -> OnnxValue:
@@ -142,7 +136,7 @@ def top_k(n: OnnxNode) -> tuple[OnnxValue, OnnxValue]:
     axis = b.axis(n.whole("axis", -1), x.rank)
     if not 0 <= k <= x.shape[axis]:
         raise FormatError(f"k is {k}, but axis {axis} has length {x.shape[axis]}.")
-    values, places = b.op(
+    values, places = b.ops(
         "topk", x, axis=axis, k=k, ret_typ="both", is_ascend=not n.flag("largest", True), dtype="int64"
     )
     return values, places
@@ -168,10 +162,7 @@ def compress(n: OnnxNode) -> OnnxValue:
     axis = n.whole("axis", None)
     if axis is None:
         x, axis = b.reshape(x, (x.size,)), 0
-    result: OnnxValue = b.op(
-        "take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank)
-    )
-    return result
+    return b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
 
 
 def unique(n: OnnxNode) -> tuple[OnnxValue, ...]:

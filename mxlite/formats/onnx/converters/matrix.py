@@ -31,8 +31,7 @@ def gemm(n: OnnxNode) -> OnnxValue:
         and (more is None or (beta == 1 and more.shape == right.shape[:1]))
     ):
         inputs = [left, right] if more is None else [left, right, more]
-        result: OnnxValue = b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
-        return result
+        return b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
     out: OnnxValue = b.op("dot", left, right, transpose_a=over_a, transpose_b=over_b)
     if alpha != 1:
         out = out * alpha

@@ -32,10 +32,7 @@ def batch_normalization(n: OnnxNode) -> Any:
         raise NotSupportedError("batch normalization with more than one output outside training")
     own = all(v.entry is not None and v.entry.node.op is None for v in (mean, var))
     if own and eps > 0 and x.rank > 1 and scale.dtype == mean.dtype == np.promote_types(x.dtype, np.float32):
-        result: OnnxValue = b.op(
-            "BatchNorm", x, scale, bias, mean, var, eps=eps, momentum=momentum, fix_gamma=False
-        )
-        return result
+        return b.op("BatchNorm", x, scale, bias, mean, var, eps=eps, momentum=momentum, fix_gamma=False)
     dtype = x.dtype
     wide = [b.reshape(b.cast(v, dtype), shape) for v in (scale, bias, mean, var)]
     return _normalized(x, wide[2], wide[3], eps, wide[0], wide[1])
@@ -75,8 +72,7 @@ def instance_normalization(n: OnnxNode) -> OnnxValue:
     shape = (x.shape[1], *(1,) * (x.rank - 2))
     eps = n.real("epsilon", 1e-5)
     if eps > 0 and x.rank > 2:
-        result: OnnxValue = b.op("InstanceNorm", x, n[1], n[2], eps=eps)
-        return result
+        return b.op("InstanceNorm", x, n[1], n[2], eps=eps)
     mean, var = moments(x, range(2, x.rank))
     return _normalized(x, mean, var, eps, b.reshape(n[1], shape), b.reshape(n[2], shape))
 
@@ -87,8 +83,7 @@ def layer_normalization(n: OnnxNode) -> Any:
     axis, eps = b.axis(n.whole("axis", -1), x.rank), n.real("epsilon", 1e-5)
     last = axis == x.rank - 1 and scale.shape == x.shape[-1:]
     if last and bias is not None and not n.wants(1) and not n.wants(2) and eps > 0:
-        result: OnnxValue = b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
-        return result
+        return b.op("LayerNorm", x, scale, bias, axis=-1, eps=eps)
     dtype = x.dtype
     wide = b.cast(x, np.promote_types(dtype, np.float32) if dtype.kind == "f" else np.float32)
     mean, var = moments(wide, range(axis, x.rank))

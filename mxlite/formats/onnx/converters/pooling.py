@@ -25,10 +25,9 @@ def _windows(n: OnnxNode) -> Windows:
 
 
 def _pooling(x: OnnxValue, w: Windows, kind: str, pads: tuple[int, ...], **parameters: Any) -> OnnxValue:
-    result: OnnxValue = x.builder.op(
+    return x.builder.op(
         "Pooling", x, kernel=w.kernel, stride=w.stride, pad=pads, pool_type=kind, **parameters
     )
-    return result
 
 
 def _parts(x: OnnxValue, w: Windows) -> list[OnnxValue]:
@@ -118,8 +117,7 @@ def sum_pool(x: OnnxValue, w: Windows) -> OnnxValue:
     if len(w.size) <= 3 and all(d == 1 for d in w.dilate):
         return _pooling(x, w, "sum", (0,) * len(w.size))
     parts = _parts(x, w)
-    result: OnnxValue = x.builder.op("add_n", *parts) if len(parts) > 1 else parts[0]
-    return result
+    return x.builder.op("add_n", *parts) if len(parts) > 1 else parts[0]
 
 
 def lp_pool(n: OnnxNode) -> OnnxValue:
@@ -134,10 +132,7 @@ def _global(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     def convert(n: OnnxNode) -> OnnxValue:
         b, x = n.builder, n[0]
         if 3 <= x.rank <= 5 and x.size:
-            result: OnnxValue = b.op(
-                "Pooling", x, kernel=(1,) * (x.rank - 2), pool_type=kind, global_pool=True
-            )
-            return result
+            return b.op("Pooling", x, kernel=(1,) * (x.rank - 2), pool_type=kind, global_pool=True)
         return b.reduce("mean" if kind == "avg" else kind, x, range(2, x.rank))
 
     return convert
@@ -146,8 +141,7 @@ def _global(kind: str) -> Callable[[OnnxNode], OnnxValue]:
 def global_lp_pool(n: OnnxNode) -> OnnxValue:
     b, x, p = n.builder, n[0], float(n.whole("p", 2) if n.version > 1 else n.real("p", 2.0))
     total = b.reduce("sum", b.op("_power_scalar", b.op("abs", x), scalar=p), range(2, x.rank))
-    result: OnnxValue = b.op("_power_scalar", total, scalar=1 / p)
-    return result
+    return b.op("_power_scalar", total, scalar=1 / p)
 
 
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {

@@ -143,7 +143,7 @@ def _whole(
         vector += [gates(c.x_bias, (len(order) * size,)), gates(c.h_bias, (len(order) * size,))]
     names = n.texts("activations", None) or ["tanh"]
     mode = {"LSTM": "lstm", "GRU": "gru"}.get(n.op, f"rnn_{names[0].lower()}")
-    out, *last = b.op(
+    out, *last = b.ops(
         "RNN",
         b.op("reverse", x, axis=(0,)) if back else x,
         b.concat(vector, 0),

@@ -63,20 +63,17 @@ def _square(x: OnnxValue) -> OnnxValue:
 
 
 def _abs(x: OnnxValue) -> OnnxValue:
-    result: OnnxValue = x.builder.op("abs", x)
-    return result
+    return x.builder.op("abs", x)
 
 
 def _root(x: OnnxValue) -> OnnxValue:
     if is_float(x.dtype):
-        result: OnnxValue = x.builder.op("sqrt", x)
-        return result
+        return x.builder.op("sqrt", x)
     return x.builder.cast(x.builder.op("sqrt", x.builder.cast(x, np.float64)), x.dtype)
 
 
 def _log(x: OnnxValue) -> OnnxValue:
-    result: OnnxValue = x.builder.op("log", x)
-    return result
+    return x.builder.op("log", x)
 
 
 def log_sum_exp(n: OnnxNode) -> OnnxValue:
@@ -113,8 +110,7 @@ def _cumulative(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     def convert(n: OnnxNode) -> OnnxValue:
         b, x = n.builder, n[0]
         axis = b.axis(int(n.known_number(1, "axis")), x.rank)
-        result: OnnxValue = b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
-        return result
+        return b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))
 
     return convert
 

@@ -36,8 +36,7 @@ class Image:
         flat = samples * prod(self.size)
         for i, place in enumerate(places):
             flat = b.binary("add", flat, place * prod(self.size[i + 1 :]))
-        result: OnnxValue = b.op("take", self.table, flat)
-        return result
+        return b.op("take", self.table, flat)
 
 
 def grid_sample(n: OnnxNode) -> OnnxValue:
@@ -118,7 +117,7 @@ def roi_align(n: OnnxNode) -> OnnxValue:
         raise NotSupportedError("mode 'max'")
     default = "half_pixel" if n.version >= 16 else "output_half_pixel"
     aligned = n.text("coordinate_transformation_mode", default) == "half_pixel"
-    result: OnnxValue = b.op(
+    return b.op(
         "_contrib_ROIAlign",
         n[0],
         b.concat([b.cast(b.reshape(samples, (samples.size, 1)), rois.dtype), rois], 1),
@@ -127,7 +126,6 @@ def roi_align(n: OnnxNode) -> OnnxValue:
         sample_ratio=n.whole("sampling_ratio", 0) or -1,
         aligned=aligned,
     )
-    return result
 
 
 CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {"GridSample": grid_sample, "RoiAlign": roi_align}

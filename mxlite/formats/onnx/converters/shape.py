@@ -81,8 +81,7 @@ def flatten(n: OnnxNode) -> OnnxValue:
     axis = n.whole("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
     if axis == 1 and x.rank > 1 and x.entry is not None and x.size:
-        result: OnnxValue = b.op("Flatten", x)
-        return result
+        return b.op("Flatten", x)
     return b.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
@@ -134,8 +133,7 @@ def split(n: OnnxNode) -> tuple[OnnxValue, ...]:
     if sum(sizes) != length or len(sizes) != count or min(sizes, default=0) < 0:
         raise FormatError(f"axis {axis} of length {length} does not split into {sizes} for {count} outputs.")
     if count > 1 and len(set(sizes)) == 1 and sizes[0]:
-        parts: tuple[OnnxValue, ...] = b.op("SliceChannel", x, num_outputs=count, axis=axis)
-        return parts
+        return b.ops("SliceChannel", x, num_outputs=count, axis=axis)
     ends = np.cumsum(sizes).tolist()
     return tuple(b.slice(x, axis, end - size, end) for end, size in zip(ends, sizes))
 
@@ -168,8 +166,7 @@ def take_range(x: OnnxValue, axis: int, where: range) -> OnnxValue:
     if where.step > 0:
         return b.slice(x, axis, where.start, where[-1] + 1, where.step)
     if where.step == -1 and len(where) == x.shape[axis]:
-        result: OnnxValue = b.op("reverse", x, axis=(axis,))
-        return result
+        return b.op("reverse", x, axis=(axis,))
     return take_range(b.op("reverse", x, axis=(axis,)), axis, _mirrored(where, x.shape[axis]))
 
 
@@ -193,8 +190,7 @@ def tile(n: OnnxNode) -> OnnxValue:
         raise FormatError(f"repeats {reps} must be one number for each of {x.rank} axes.")
     if 0 in reps:
         return b.full(tuple(d * r for d, r in zip(x.shape, reps)), 0, x.dtype)
-    result: OnnxValue = b.op("tile", x, reps=reps) if reps else x
-    return result
+    return b.op("tile", x, reps=reps) if reps else x
 
 
 def pad(n: OnnxNode) -> OnnxValue:
@@ -233,8 +229,7 @@ def padded(x: OnnxValue, sides: list[tuple[int, int]], mode: str = "constant", f
     short = any(max(pair) >= d for pair, d in zip(sides, x.shape) if any(pair))
     if mode in ("constant", "edge") or (mode == "reflect" and not short):
         widths = tuple(w for pair in sides for w in pair)
-        result: OnnxValue = b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
-        return result
+        return b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
     for axis, (before, after) in enumerate(sides):
         if before or after:
             places = np.pad(np.arange(x.shape[axis]), (before, after), mode)  # type: ignore[call-overload]
@@ -285,8 +280,7 @@ def trilu(n: OnnxNode) -> OnnxValue:
     if not x.size:
         return x
     # k may be any int64; beyond the matrix it says no more.
-    result: OnnxValue = b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
-    return result
+    return b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
 
 
 def depth_to_space(n: OnnxNode) -> OnnxValue:

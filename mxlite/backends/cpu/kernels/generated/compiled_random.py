@@ -7,7 +7,7 @@ from typing import Any
 
 from .....graph.opdef import Op
 from .....ops.nn.attention import scaled_dot_product_attention
-from .....ops.random import random, random_like, sampling
+from .....ops.random import random, sampling
 from ....base import Backend, ChosenKernel, Request
 from ...compiled import storable, threads_for, usable
 from ...compiled.calls.team import LEAST_NBYTES
@@ -16,7 +16,7 @@ from ...compiled.random.samplers import can_draw, code
 from ...compiled.random.streams import FastStream
 from ...kernel_row import GENERATED, kernel_rows, LATER
 
-_WITHOUT_SCRATCH = (random.RandomUniform, random_like.RandomUniformLike)
+_WITHOUT_SCRATCH = (random.RandomUniform, random.RandomUniformLike)
 """Operators whose scratch is only the generator's."""
 
 
@@ -66,14 +66,14 @@ _STREAMS: tuple[type[Op] | None, ...] = (
     random.RandomUniform,
     random.RandomNormal,
     random.RandomRandint,
-    random_like.RandomUniformLike,
-    random_like.RandomNormalLike,
+    random.RandomUniformLike,
+    random.RandomNormalLike,
     scaled_dot_product_attention,
     scaled_dot_product_attention.grad_op,
 )
 _LAWS = [
     op
-    for module in (random, random_like, sampling)
+    for module in (random, sampling)
     for op in vars(module).values()
     if isinstance(op, type) and hasattr(op, "law")
 ]

@@ -53,7 +53,10 @@ _FORMS: tuple[tuple[type[Op], type[Op], int, Form, Form], ...] = (
 )  # fmt: skip
 """An operator, its transposed one, the place of the input like data, and the forms forward and backward."""
 
-_LAST = {Convolution: ConvolutionChannelsLast, Deconvolution: DeconvolutionChannelsLast}
+_LAST: dict[type[Op], type[Op]] = {
+    Convolution: ConvolutionChannelsLast,
+    Deconvolution: DeconvolutionChannelsLast,
+}
 
 
 def _transposed(form: Form) -> Form:

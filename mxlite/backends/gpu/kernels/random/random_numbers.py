@@ -13,9 +13,15 @@ from typing import Any
 import numpy as np
 
 from .....graph.opdef import Op
+from .....ops import find_op
 from .....ops.random.distributions import OTHER
-from .....ops.random.random import RandomExponential, RandomNormal, RandomRandint, RandomUniform
-from .....ops.random.random_like import RandomExponentialLike, RandomNormalLike, RandomUniformLike
+from .....ops.random.random import (
+    RandomNormal,
+    RandomNormalLike,
+    RandomRandint,
+    RandomUniform,
+    RandomUniformLike,
+)
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import wide
 from ...compiler.source import assembled, KernelSource, NAMES, typedefs
@@ -62,8 +68,8 @@ CALLS: dict[type[Op], Callable[[Any, str], Call]] = {
     RandomUniformLike: _uniform,
     RandomNormal: _normal,
     RandomNormalLike: _normal,
-    RandomExponential: _exponential,
-    RandomExponentialLike: _exponential,
+    find_op("_random_exponential"): _exponential,
+    find_op("_random_exponential_like"): _exponential,
     RandomRandint: _randint,
 }
 
