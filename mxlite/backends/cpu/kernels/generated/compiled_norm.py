@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -120,23 +120,23 @@ Arrays = Mapping[str, Any]
 """Arrays of a call by the operator's names, which are those of the code's slots; None for absent ones."""
 
 
-class _Pass(NamedTuple):
-    """How the generated code named `way` serves an operator.
+def _row(
+    way: str,
+    facts: Callable[[Request, NormForm, _Layout, Arrays], dict[str, Any]],
+    sweeps: int,
+    own: tuple[str, ...] = (),
+) -> Callable[[Request], ChosenKernel | None]:
+    """A row for the generated code named `way`.
 
     `facts(request, form, layout, arrays)` are the fields of the form that follow from the arrays of a call.
     `sweeps`: how often it goes through as many bytes as the data have. `own`: outputs that it writes whether
     they are read or not.
     """
 
-    way: str
-    facts: Callable[[Request, NormForm, _Layout, Arrays], dict[str, Any]]
-    sweeps: int
-    own: tuple[str, ...] = ()
-
-    def __call__(self, r: Request) -> ChosenKernel | None:
-        """The kernel for a request."""
-        form = self._form(r, r.train)
-        if form is None or (self.way == "backward" and not r.is_used("d_out")):
+    def chosen(r: Request) -> ChosenKernel | None:
+        again, back = way == "again", way == "backward"
+        known = _form(r, r.train and not again)
+        if known is None or (back and not r.is_used("d_out")):
             return None
         layout = _Layout(r)
         if not layout.in_rows and (r.op.forward_op or r.op) in _IN_ROWS:
@@ -144,26 +144,23 @@ class _Pass(NamedTuple):
         pieces, needs = layout.pieces(), r.op.signature.needs
 
         def connect(xp: Any, a: Any, *given: Any, work: Any, train: bool = False, **made: Any) -> Run:
-            spare, own = carve(work, pieces)
+            spare, scratch = carve(work, pieces)
             arrays = dict(zip(needs, given)) | made
-            for name, vector in zip(self.own, spare):
+            for name, vector in zip(own, spare):
                 if name in made and made[name] is None:
                     arrays[name] = vector
-            form = self._form(r, train)
+            form = _form(r, train and not again)
             assert form is not None
-            form = replace(form, **self.facts(r, form, layout, arrays))
+            form = replace(form, **facts(r, form, layout, arrays))
             if layout.in_rows:
-                arrays["work"] = own
+                arrays["work"] = scratch
             slots = {getattr(layout.slots, name.upper()): array for name, array in arrays.items()}
-            return layout.run(self.way, form, a, slots, self.sweeps * arrays["data"].nbytes)
+            return layout.run(way, form, a, slots, sweeps * arrays["data"].nbytes)
 
-        mutates = self.way == "backward"
-        return connected(
-            connect, scratch_bytes(pieces), "compiled norm", like=r.op.forward, mutates=mutates, bits=()
-        )
+        nbytes = scratch_bytes(pieces)
+        return connected(connect, nbytes, "compiled norm", like=r.op.forward, mutates=back, bits=())
 
-    def _form(self, r: Request, train: bool) -> NormForm | None:
-        return _form(r, train and self.way != "again")
+    return chosen
 
 
 def _made(r: Request, form: NormForm, layout: _Layout, arrays: Arrays) -> dict[str, Any]:
@@ -194,10 +191,10 @@ def _gradient(r: Request, form: NormForm, layout: _Layout, arrays: Arrays) -> di
 _IN_ROWS = (NormActLine, NormLine, NormRemat)  # whose code is for rows alone
 _STATISTICS = ("mean", "var", "factor", "shift")
 
-forward = _Pass("forward", _made, 3, _STATISTICS)
-backward = _Pass("backward", _gradient, 5, ("d_gamma", "d_beta"))
-line = _Pass("forward", _made, 2, _STATISTICS)
-again = _Pass("again", _made, 3)
+forward = _row("forward", _made, 3, _STATISTICS)
+backward = _row("backward", _gradient, 5, ("d_gamma", "d_beta"))
+line = _row("forward", _made, 2, _STATISTICS)
+again = _row("again", _made, 3)
 
 SERVES = (
     "ops.nn.normed_convolution",
