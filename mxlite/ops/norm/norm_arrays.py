@@ -33,6 +33,19 @@ class NormAddend(NamedTuple):
     addend_shift: Any = None
 
 
+class PrologueArrays(NamedTuple):
+    """Factor and shift of a norm that a kernel applies to its data, and what is added to the result."""
+
+    factor: Any = None
+    shift: Any = None
+    addend: Any = None
+    addend_factor: Any = None
+    addend_shift: Any = None
+
+
+NO_PROLOGUE = PrologueArrays()
+
+
 class NormResults(NamedTuple):
     """Outputs of a norm that can be recomputed: its result, statistics, and its affine map."""
 
