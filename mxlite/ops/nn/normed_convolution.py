@@ -21,7 +21,7 @@ from ...graph.opdef import DType, Op, Shapes, Types
 from ..layout import first
 from ..norm.norm import around_channels, BatchNorm, norm_gain
 from ..norm.norm_act_line import addend_names, is_lined, line as line_of
-from ..norm.norm_arrays import NormVectors, PrologueArrays
+from ..norm.norm_arrays import NormOutputs, NormVectors, PrologueArrays
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_gradients
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
@@ -101,10 +101,8 @@ class NormLine(Op):
         factor, mean, var = (
             own if given is None else given for given, own in zip((factor, mean, var), columns)
         )
-        BatchNorm.forward(
-            xp, a, data, *vectors,
-            out=None, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
-        )  # fmt: skip
+        rest, statistics = work[scratch_bytes(pieces) :], NormOutputs(None, mean, var)
+        BatchNorm.forward.kernel(xp, a, data, vectors, made=statistics, work=rest, train=train)
         norm_gain(xp, a, var, vectors.gamma, factor)
         if shift is not None:
             xp.multiply(mean, factor, out=shift)

@@ -14,6 +14,15 @@ class NormVectors(NamedTuple):
     moving_var: Any
 
 
+class NormAffine(NamedTuple):
+    """The vectors of which a norm's affine map is made, (C,) each; `var` is the inverse deviation."""
+
+    gamma: Any
+    beta: Any
+    mean: Any
+    var: Any
+
+
 class NormMoments(NamedTuple):
     """Mean and inverse standard deviation of a batch, and the moving averages, (C,) each. Backward moves the
     averages.
@@ -23,6 +32,14 @@ class NormMoments(NamedTuple):
     var: Any
     moving_mean: Any
     moving_var: Any
+
+
+class NormOutputs(NamedTuple):
+    """Outputs of a norm; `var` is the inverse standard deviation."""
+
+    out: Any
+    mean: Any
+    var: Any
 
 
 class NormAddend(NamedTuple):
