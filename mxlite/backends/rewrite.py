@@ -16,7 +16,7 @@ may look on: a check of every rewrite, or a test that counts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -117,6 +117,26 @@ class Step:
         stands = {e: moved.get(at, at) for e, at in self.stands.items()} if moved else self.stands
         count = self.num_forward if num_forward is None else num_forward
         return replace(self, graph=graph, stands=stands, num_forward=count, **facts)
+
+    def substituted(
+        self,
+        found: Collection[Node],
+        add: Callable[[Rewriter, Node], object],
+        gone: Collection[Node] = (),
+        ordered: bool = True,
+    ) -> Step:
+        """The step in which `add(rewriter, node)` adds what stands for each node that is `found`, and without
+        the nodes that are `gone`; this step where nothing is found.
+        """
+        if not found:
+            return self
+        made = Rewriter(self.graph)
+        for node in made.walk(self.num_forward):
+            if node in found:
+                add(made, node)
+            elif node not in gone:
+                made.keep(node)
+        return self.rewritten(made, ordered)
 
     def rewritten(self, made: Rewriter, ordered: bool = True) -> Step:
         """The step that a pass has built; see `Rewriter.graph` and `Rewriter.walk`."""

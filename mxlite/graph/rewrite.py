@@ -75,6 +75,15 @@ class Rewriter:
         self.order.append(node)
         return node
 
+    def exchange(self, old: Node, op: type[Op], inputs: Sequence[Entry]) -> Node:
+        """Add a node of another operator in place of `old`, on what stands for `inputs`. Its outputs stand
+        for those of `old`, in their order.
+        """
+        new = self.add(op, old.attrs, self.all_of(inputs), old.name, old.annotations)
+        for i in range(min(old.num_outputs, new.num_outputs)):
+            self.put(Entry(old, i), Entry(new, i))
+        return new
+
     def infer(self, node: Node) -> None:
         """Infer shapes and dtypes of a new node's outputs."""
         op = node.op

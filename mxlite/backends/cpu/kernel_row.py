@@ -94,7 +94,7 @@ class KernelTable(Mapping[type[Op], Sequence[KernelRow]]):
 
 
 def _served(module: str) -> list[str]:
-    """What `SERVES` names in a module, which is not imported; "", in which all lies, if it names nothing."""
+    """The names that `SERVES` has in a module, which is not imported; "", which names all, if it has none."""
     package, _, name = module.rpartition(".")
     try:
         text = (pkgutil.get_data(package, f"{name}.py") or b"").decode()

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...graph import NoAttrs
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.linalg.product import product, product_bytes
@@ -49,6 +50,24 @@ class DenseLossAttrs:
 
     no_bias: bool
     gradients: bool
+
+
+class LossInputs(NamedTuple):
+    """Inputs of the operators; bias and d_out are None where there are none."""
+
+    data: Any
+    weight: Any
+    bias: Any
+    label: Any
+    d_out: Any
+
+
+class LossGradients(NamedTuple):
+    """Gradients of the loss; None for those that are not requested."""
+
+    d_data: Any
+    d_weight: Any
+    d_bias: Any
 
 
 class DenseCrossEntropy(Op):
@@ -106,25 +125,22 @@ class DenseCrossEntropy(Op):
         return scratch_bytes(reference_pieces(inputs, dtype, a.gradients))
 
     @staticmethod
-    def forward(
-        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, *,
-        out: Any, d_data: Any, d_weight: Any, d_bias: Any, work: Any,
-    ) -> None:  # fmt: skip
-        pieces = reference_pieces((data.shape, weight.shape), data.dtype, a.gradients)
-        scratch = carve(work, pieces)
-        if d_weight is not None:
-            d_weight.fill(0)
-        run_chunks(xp, data, weight, bias, label, d_out, (out, d_data, d_weight, d_bias), scratch)
+    @grouped
+    def forward(xp: Any, a: Any, given: LossInputs, *, out: Any, made: LossGradients, work: Any) -> None:
+        pieces = reference_pieces((given.data.shape, given.weight.shape), given.data.dtype, a.gradients)
+        if made.d_weight is not None:
+            made.d_weight.fill(0)
+        run_chunks(xp, given, out, made, carve(work, pieces))
 
 
 def run_chunks(
-    xp: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, scratch: Any,
-    factor: float = 1.0,
-) -> None:  # fmt: skip
-    """All chunks, by the reference. outs: as in `_dense_cross_entropy`; the weight gradient, times
-    `factor`, is accumulated. scratch: arrays of `reference_pieces`.
+    xp: Any, given: LossInputs, out: Any, gradients: LossGradients, scratch: Any, factor: float = 1.0
+) -> None:
+    """All chunks, by the reference. The weight gradient, times `factor`, is accumulated. scratch: arrays of
+    `reference_pieces`.
     """
-    out, d_data, d_weight, d_bias = outs
+    data, weight, bias, label, d_out = given
+    d_data, d_weight, d_bias = gradients
     count, (classes, width) = len(data), weight.shape
     x = data.reshape(count, width)
     scores, total, term, more, row, rest = scratch

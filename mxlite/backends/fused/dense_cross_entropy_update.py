@@ -17,15 +17,23 @@ there; see `passes/tiling/cross_entropy_updates.py` for how the loss is shown be
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...graph import Node
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.optim.recording import Rates
 from ...ops.optim.update import rest_of
 from ...ops.scratch import accumulator, carve, scratch_bytes
-from .dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs, reference_pieces, run_chunks
+from .dense_cross_entropy import (
+    DenseCrossEntropy,
+    DenseLossAttrs,
+    LossGradients,
+    LossInputs,
+    reference_pieces,
+    run_chunks,
+)
 from .tile_program import cast_bytes
 
 
@@ -49,6 +57,14 @@ class DenseLossUpdateAttrs:
         """Factors of the accumulation; see `Update`."""
         found: tuple[float, float] = self.op.step_of.growth(self.attrs)  # type: ignore[attr-defined]
         return found
+
+
+class LossAndGradients(NamedTuple):
+    """Outputs of the operator."""
+
+    out: Any
+    d_data: Any
+    d_bias: Any
 
 
 class DenseCrossEntropyUpdate(Op):
@@ -106,16 +122,18 @@ class DenseCrossEntropyUpdate(Op):
         return max(scratch_bytes(reference_pieces(inputs, dtype, True)), step)
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, state: Any, hyper: Any, *,
-        out: Any, d_data: Any, d_bias: Any, work: Any,
-    ) -> None:  # fmt: skip
+        xp: Any, a: Any, given: LossInputs, state: Any, hyper: Any, *, made: LossAndGradients, work: Any
+    ) -> None:
+        data, weight, *_ = given
         rates = Rates(*hyper[a.attrs.row])
         keeps, grows = a.growth
         scratch = carve(work, reference_pieces((data.shape, weight.shape), data.dtype, True))
         xp.multiply(state, keeps, out=state)
         factor = weight.dtype.type(rates.lr * grows)
-        run_chunks(xp, data, weight, bias, label, d_out, (out, d_data, state, d_bias), scratch, factor)
+        gradients = LossGradients(made.d_data, state, made.d_bias)
+        run_chunks(xp, given, made.out, gradients, scratch, factor)
         rest_of(a.op.step_of, xp, a.attrs, rates, weight, state, work)
 
 

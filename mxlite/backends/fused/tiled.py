@@ -38,8 +38,8 @@ Axes = tuple[int | None, ...]
 class TileLoop:
     """A loop over `count` elements of an axis, `each` of them in a tile, except the last. `unit`: their name.
 
-    Where kernels share a tile among threads, `lengths` are those that it may have, of which the first is
-    taken that is `least` or more, and `of_thread` or more for each thread. `bounds` are those of each tile,
+    `lengths`: where kernels share a tile among threads, those that it may have; the first is taken that is
+    `least` or more, and `of_thread` or more for each thread. `bounds` are those of each tile,
     where tiles run in another order or the last is not the smaller one.
     """
 

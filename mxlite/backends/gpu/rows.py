@@ -1,4 +1,4 @@
-"""What rows of the GPU's table share: how they answer a request, and tables with gradients."""
+"""Rows of the GPU's table: how they answer a request, and tables with gradients."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Row = Callable[[Device, Request], ChosenKernel | None]
 """The kernel for a request, or None if there is none for it."""
 
 Make = Callable[[Device, Request], Any]
-"""What the call of a request needs, made when its kernel is chosen; None if there is no kernel for it."""
+"""Makes the data that the calls of a request need, when its kernel is chosen; None if there is no kernel."""
 
 
 class At(NamedTuple):

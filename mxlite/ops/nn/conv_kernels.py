@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.cached import cached_property
 from ...core.record import record
@@ -35,6 +35,14 @@ from ..scratch import accumulator, carve, Piece
 from .windows import window_slices
 
 SCRATCH = 1 << 19  # bytes of a block of samples, and again of its columns
+
+
+class LinearGradients(NamedTuple):
+    """Gradients of a layer that is linear in data and weight; None for those that are not requested."""
+
+    d_data: Any
+    d_weight: Any
+    d_bias: Any
 
 
 @record

@@ -10,7 +10,6 @@ have kernels for that; the reference kernels here compute y in scratch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -22,7 +21,7 @@ from ...graph.opdef import DType, Op, Shapes, Types
 from ..layout import first
 from ..norm.norm import around_channels, BatchNorm, norm_gain
 from ..norm.norm_act_line import addend_names, is_lined, line as line_of
-from ..norm.norm_arrays import NormVectors
+from ..norm.norm_arrays import NormOutputs, NormVectors, PrologueArrays
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_gradients
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
@@ -102,10 +101,8 @@ class NormLine(Op):
         factor, mean, var = (
             own if given is None else given for given, own in zip((factor, mean, var), columns)
         )
-        BatchNorm.forward(
-            xp, a, data, *vectors,
-            out=None, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
-        )  # fmt: skip
+        rest, statistics = work[scratch_bytes(pieces) :], NormOutputs(None, mean, var)
+        BatchNorm.forward.kernel(xp, a, data, vectors, made=statistics, work=rest, train=train)
         norm_gain(xp, a, var, vectors.gamma, factor)
         if shift is not None:
             xp.multiply(mean, factor, out=shift)
@@ -166,7 +163,7 @@ class NormedConvolution(Op):
     ) -> None:
         if out is None:
             return
-        normalized, rest = _normalize(xp, a, data, factor, shift, work)
+        normalized, rest = _normalize(xp, a, data, PrologueArrays(factor, shift), work)
         ConvolutionChannelsLast.forward(xp, a, normalized, weight, bias, out=out, work=rest)
 
 
@@ -223,29 +220,17 @@ class NormedConvolutionWeightGradient(Op):
         return scratch_bytes(_gradient_pieces(a, inputs[0], inputs[1], dtype)) + max(backward_bytes(g), bias)
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        grad: Any,
-        data: Any,
-        factor: Any,
-        shift: Any,
-        addend: Any = None,
-        addend_factor: Any = None,
-        addend_shift: Any = None,
-        *,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
+        xp: Any, a: Any, grad: Any, data: Any, given: PrologueArrays, *, d_weight: Any, d_bias: Any, work: Any
     ) -> None:
         pieces = _gradient_pieces(a, grad.shape, data.shape, data.dtype)
         dy, x, *_ = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         dy[...] = xp.moveaxis(grad, -1, 1)
         if d_weight is not None:
-            added = (addend, addend_factor, addend_shift) if a.plus else ()
             own = work[scratch_bytes(pieces[:2]) :]
-            normalized, _ = _normalize(xp, a, data, factor, shift, own, added)
+            normalized, _ = _normalize(xp, a, data, given, own)
             x[...] = xp.moveaxis(normalized, -1, 1)
             make_gradients(xp, geometry(a, x.shape, x.dtype), dy, x, None, None, d_weight, rest)
         bias_gradient(xp, dy, d_bias, rest)
@@ -277,21 +262,20 @@ def _gradient_pieces(a: Any, grad: Shape, data: Shape, dtype: DType) -> list[Pie
     return [(first(grad), dtype), (first(data), dtype), *_normalized(data, dtype, a.plus)]
 
 
-def _normalize(
-    xp: Any, a: Any, data: Any, factor: Any, shift: Any, work: Any, added: Sequence[Any] = ()
-) -> tuple[Any, Any]:
+def _normalize(xp: Any, a: Any, data: Any, given: PrologueArrays, work: Any) -> tuple[Any, Any]:
     """relu(data * factor + shift + added) in `work`, and the rest of `work`."""
-    pieces = _normalized(data.shape, data.dtype, a.plus if added else "")
+    plus = getattr(a, "plus", "")
+    pieces = _normalized(data.shape, data.dtype, plus)
     normalized, wide, other = carve(work, pieces)
     line = wide if wide.size else normalized
-    line_of(xp, data, factor, shift, -1, line)
-    if added:
-        plus = added[0]
-        if is_lined(a.plus):
-            plus = line_of(xp, added[0], added[1], added[2], -1, other)
-        if a.plus == "relu":
-            xp.maximum(plus, 0, out=plus)
-        xp.add(line, plus, out=line)
+    line_of(xp, data, given.factor, given.shift, -1, line)
+    if plus:
+        added = given.addend
+        if is_lined(plus):
+            added = line_of(xp, added, given.addend_factor, given.addend_shift, -1, other)
+        if plus == "relu":
+            xp.maximum(added, 0, out=added)
+        xp.add(line, added, out=line)
     if a.relu:
         xp.maximum(line, 0, out=line)
     if wide.size:

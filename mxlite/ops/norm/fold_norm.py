@@ -6,9 +6,11 @@ from typing import Any
 
 from ...core.errors import ShapeError
 from ...core.record import record
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
+from .norm_arrays import NormVectors
 
 
 @record
@@ -69,24 +71,14 @@ class FoldNorm(Op):
     workspace = staticmethod(_workspace)
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        weight: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        bias: Any = None,
-        *,
-        out: Any,
-        shift: Any,
-        work: Any,
+        xp: Any, a: Any, weight: Any, norm: NormVectors, bias: Any = None, *, out: Any, shift: Any, work: Any
     ) -> None:
         scale, offset = carve(work, pieces(weight.shape, weight.dtype))
-        scale_of(xp, a, gamma, moving_var, scale)
+        scale_of(xp, a, norm, scale)
         if shift is not None:
-            shift_of(xp, scale, beta, moving_mean, bias, offset, shift)
+            shift_of(xp, scale, norm, bias, offset, shift)
         if out is not None:
             rows = (len(weight), -1) if weight.size else weight.shape
             xp.multiply(
@@ -124,23 +116,14 @@ class NormFactors(Op):
     workspace = staticmethod(_workspace)
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        bias: Any = None,
-        *,
-        scale: Any,
-        shift: Any,
-        work: Any,
+        xp: Any, a: Any, norm: NormVectors, bias: Any = None, *, scale: Any, shift: Any, work: Any
     ) -> None:
-        factor, offset = carve(work, pieces(gamma.shape, gamma.dtype))
-        scale_of(xp, a, gamma, moving_var, factor)
+        factor, offset = carve(work, pieces(norm.gamma.shape, norm.gamma.dtype))
+        scale_of(xp, a, norm, factor)
         if shift is not None:
-            shift_of(xp, factor, beta, moving_mean, bias, offset, shift)
+            shift_of(xp, factor, norm, bias, offset, shift)
         if scale is not None:
             xp.copyto(scale, factor, casting="unsafe")
 
@@ -150,21 +133,21 @@ def pieces(weight: Shape, dtype: DType) -> list[Piece]:
     return [(weight[:1], accumulator(dtype)), (weight[:1], accumulator(dtype))]
 
 
-def scale_of(xp: Any, a: Any, gamma: Any, moving_var: Any, out: Any) -> None:
+def scale_of(xp: Any, a: Any, norm: NormVectors, out: Any) -> None:
     """out = gamma / sqrt(moving_var + eps), as BatchNorm computes it."""
-    xp.add(moving_var, a.eps, out=out)
+    xp.add(norm.moving_var, a.eps, out=out)
     xp.sqrt(out, out=out)
     xp.divide(1.0, out, out=out)
     if not a.fix_gamma:
-        xp.multiply(out, gamma, out=out)
+        xp.multiply(out, norm.gamma, out=out)
 
 
-def shift_of(xp: Any, scale: Any, beta: Any, moving_mean: Any, bias: Any, work: Any, out: Any) -> None:
+def shift_of(xp: Any, scale: Any, norm: NormVectors, bias: Any, work: Any, out: Any) -> None:
     """out = (bias - moving_mean) * scale + beta."""
     if bias is None:
-        xp.negative(moving_mean, out=work)
+        xp.negative(norm.moving_mean, out=work)
     else:
-        xp.subtract(bias, moving_mean, out=work)
+        xp.subtract(bias, norm.moving_mean, out=work)
     xp.multiply(work, scale, out=work)
-    xp.add(work, beta, out=work)
+    xp.add(work, norm.beta, out=work)
     xp.copyto(out, work, casting="unsafe")

@@ -22,7 +22,7 @@ from ..reduce.channels import (
     sum_piece,
 )
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
-from .norm_arrays import NormMoments
+from .norm_arrays import NormMoments, NormOutputs, NormVectors
 
 
 class BatchNorm(Op):
@@ -110,21 +110,12 @@ class BatchNorm(Op):
     backward_workspace = workspace
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        *,
-        out: Any,
-        mean: Any,
-        var: Any,
-        work: Any,
-        train: bool,
+        xp: Any, a: Any, data: Any, vectors: NormVectors, *, made: NormOutputs, work: Any, train: bool
     ) -> None:
+        gamma, beta, moving_mean, moving_var = vectors
+        out, mean, var = made
         shape = around_channels(a, data.shape)
         x = data.reshape(shape)
         s = _Scratch(work, shape, x.dtype)
@@ -250,25 +241,13 @@ class ContribSyncBatchNorm(BatchNorm):
         return nbytes + inputs[0][1] * accumulator(dtype).itemsize if a.output_mean_var else nbytes
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        data: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        *,
-        out: Any,
-        mean: Any,
-        var: Any,
-        work: Any,
-        train: bool,
+        xp: Any, a: Any, data: Any, vectors: NormVectors, *, made: NormOutputs, work: Any, train: bool
     ) -> None:
-        ins = (data, gamma, beta, moving_mean, moving_var)
-        BatchNorm.forward(xp, a, *ins, out=out, mean=mean, var=var, work=work, train=train)
-        if a.output_mean_var and var is not None:
-            _variance(xp, a, var, var)
+        BatchNorm.forward.kernel(xp, a, data, vectors, made=made, work=work, train=train)
+        if a.output_mean_var and made.var is not None:
+            _variance(xp, a, made.var, made.var)
 
     @staticmethod
     @grouped

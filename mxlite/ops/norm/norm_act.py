@@ -25,7 +25,7 @@ from ..reduce.channels import (
 )
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .norm import around_channels, BatchNorm, channel_size, gradient_line, move_average, norm_gain, spread_at
-from .norm_arrays import NormGradients, NormMoments, NormVectors
+from .norm_arrays import NormGradients, NormMoments, NormOutputs, NormVectors
 
 
 @record
@@ -131,10 +131,8 @@ class NormAct(BatchNorm):
         box, columns, wide, below = carve(work, pieces)
         mean = columns[0] if mean is None else mean
         var = columns[1] if var is None else var
-        BatchNorm.forward(
-            xp, a, data, *vectors,
-            out=None, mean=mean, var=var, work=work[scratch_bytes(pieces) :], train=train,
-        )  # fmt: skip
+        rest, statistics = work[scratch_bytes(pieces) :], NormOutputs(None, mean, var)
+        BatchNorm.forward.kernel(xp, a, data, vectors, made=statistics, work=rest, train=train)
         if out is None:
             return
         scale, shift = _line(xp, a, vectors.gamma, vectors.beta, mean, var, columns[2:], wide)

@@ -14,6 +14,15 @@ class NormVectors(NamedTuple):
     moving_var: Any
 
 
+class NormAffine(NamedTuple):
+    """The vectors of which a norm's affine map is made, (C,) each; `var` is the inverse deviation."""
+
+    gamma: Any
+    beta: Any
+    mean: Any
+    var: Any
+
+
 class NormMoments(NamedTuple):
     """Mean and inverse standard deviation of a batch, and the moving averages, (C,) each. Backward moves the
     averages.
@@ -25,12 +34,33 @@ class NormMoments(NamedTuple):
     moving_var: Any
 
 
+class NormOutputs(NamedTuple):
+    """Outputs of a norm; `var` is the inverse standard deviation."""
+
+    out: Any
+    mean: Any
+    var: Any
+
+
 class NormAddend(NamedTuple):
     """An array that is added to a norm's result, and the affine map that it has before."""
 
     addend: Any = None
     addend_factor: Any = None
     addend_shift: Any = None
+
+
+class PrologueArrays(NamedTuple):
+    """Factor and shift of a norm that a kernel applies to its data, and what is added to the result."""
+
+    factor: Any = None
+    shift: Any = None
+    addend: Any = None
+    addend_factor: Any = None
+    addend_shift: Any = None
+
+
+NO_PROLOGUE = PrologueArrays()
 
 
 class NormResults(NamedTuple):

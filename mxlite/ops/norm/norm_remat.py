@@ -6,6 +6,7 @@ from math import prod
 from typing import Any
 
 from ...core.errors import DTypeError
+from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
@@ -21,6 +22,7 @@ from .norm_act_line import (
     line_terms,
     NormActLineAttrs,
 )
+from .norm_arrays import NormAddend, NormAffine
 
 
 class NormRemat(Op):
@@ -63,25 +65,14 @@ class NormRemat(Op):
         return scratch_bytes(_all_pieces(a, inputs[0], dtype))
 
     @staticmethod
+    @grouped
     def forward(
-        xp: Any,
-        a: Any,
-        data: Any,
-        gamma: Any,
-        beta: Any,
-        mean: Any,
-        var: Any,
-        addend: Any = None,
-        addend_factor: Any = None,
-        addend_shift: Any = None,
-        *,
-        out: Any,
-        work: Any,
+        xp: Any, a: Any, data: Any, norm: NormAffine, more: NormAddend, *, out: Any, work: Any
     ) -> None:
         added, total, columns, below = carve(work, _all_pieces(a, data.shape, data.dtype))
         factor, shift = columns[:2]
-        line_of_norm(xp, a, gamma, beta, mean, var, factor, shift)
-        plus = addend_of(xp, a, addend, addend_factor, addend_shift, added)
+        line_of_norm(xp, a, *norm, factor, shift)
+        plus = addend_of(xp, a, *more, added)
         line(xp, data, factor, shift, a.axis, total)
         if plus is not None and a.plus != "behind":
             xp.add(total, plus, out=total)

@@ -143,8 +143,9 @@ class Lstm:
             xp.multiply(part, 0.5, out=part)
             xp.add(part, 0.5, out=part)
 
-    def _next(self, xp: Any, i: Any, f: Any, g: Any, c: Any, off: Any, room: Any, out: Any) -> None:
+    def _next(self, xp: Any, gates: Any, c: Any, off: Any, room: Any, out: Any) -> None:
         """The cell state after a step."""
+        i, f, g, _ = self._parts(gates)
         xp.multiply(i, g, out=room)
         xp.multiply(f, c, out=out)
         xp.add(out, room, out=out)
@@ -152,16 +153,19 @@ class Lstm:
         if off is not None:
             xp.copyto(out, c, where=off)
 
+    def _step(self, xp: Any, gates: Any, pre: Any, c: Any, off: Any, full: Any, room: Room) -> None:
+        """The cell state after a step, in `c`, and the state before projection; `gates` are h Wh."""
+        xp.add(gates, pre, out=gates)
+        self._gates(xp, gates)
+        self._next(xp, gates, c, off, room.a, room.b)
+        xp.copyto(c, room.b)
+        xp.tanh(room.b, out=room.b)
+        xp.multiply(self._parts(gates)[3], room.b, out=full)
+
     def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
         xp.matmul(h, w.h.T, out=room.gates)
-        xp.add(room.gates, pre, out=room.gates)
-        self._gates(xp, room.gates)
-        i, f, g, o = self._parts(room.gates)
-        self._next(xp, i, f, g, c, off, room.a, room.b)
-        xp.copyto(c, room.b)
         full = new if w.r is None else room.full
-        xp.tanh(room.b, out=room.b)
-        xp.multiply(o, room.b, out=full)
+        self._step(xp, room.gates, pre, c, off, full, room)
         if w.r is not None:
             xp.matmul(full, w.r.T, out=new)
 
@@ -178,15 +182,14 @@ class Lstm:
 
     def _states(self, xp: Any, s: Stretch, spare: Any, order: Any, off: Any) -> None:
         """Recompute the cell states of a block, and the states before projection."""
-        i, f, g, o = self._parts(s.pre)
         room = spare.reshape(-1)[: s.start.size].reshape(s.start.shape)
         c = s.start
         for j in order:
-            self._next(xp, i[j], f[j], g[j], c, off(j), room, s.own[j])
+            self._next(xp, s.pre[j], c, off(j), room, s.own[j])
             c = s.own[j]
         if s.full is not None:
             xp.tanh(s.own, out=s.full)
-            xp.multiply(s.full, o, out=s.full)
+            xp.multiply(s.full, self._parts(s.pre)[3], out=s.full)
 
     def backward(
         self,
@@ -201,13 +204,26 @@ class Lstm:
         room: Room,
     ) -> None:
         """last: the step computed before j, None if that was in another stretch."""
-        i, f, g, o = self._parts(s.pre[j])
-        c, before = s.own[j], s.start if last is None else s.own[last]
-        a, b, full = room.a, room.b, room.full
-        if w.r is None:
-            xp.copyto(full, dh)
-        else:
+        full = dh
+        if w.r is not None:
+            full = room.full
             xp.matmul(dh, w.r, out=full)
+        before = s.start if last is None else s.own[last]
+        self._slopes(xp, s.pre[j], s.own[j], before, full, dc, off, room)
+        hidden = dh if off is None else room.hidden
+        xp.matmul(s.pre[j], w.h, out=hidden)
+        if off is not None:
+            take_running(xp, dh, hidden, off)
+
+    def _slopes(
+        self, xp: Any, pre: Any, c: Any, before: Any, full: Any, dc: Any, off: Any, room: Room
+    ) -> None:
+        """Gates to the gradients of their sums, in place, and `dc` to that of the cell state before the step.
+
+        c: the cell state after it. full: gradient of the state before projection.
+        """
+        i, f, g, o = self._parts(pre)
+        a, b = room.a, room.b
         keep = None if off is None else room.gates[:, : dc.shape[1]]
         if off is not None:
             xp.copyto(keep, dc)
@@ -240,9 +256,7 @@ class Lstm:
         xp.copyto(f, a)
         if off is not None:
             xp.copyto(dc, keep, where=off)
-            xp.copyto(s.pre[j], 0, where=off)
-        xp.matmul(s.pre[j], w.h, out=room.hidden)
-        take_running(xp, dh, room.hidden, off)
+            xp.copyto(pre, 0, where=off)
 
 
 class Gru:
@@ -259,10 +273,9 @@ class Gru:
         xp.matmul(h, w.h[2 * n :].T, out=gates[:, 3 * n :])
         xp.add(gates[:, 3 * n :], w.bh[2 * n :], out=gates[:, 3 * n :])
 
-    def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
+    def _step(self, xp: Any, w: Weights, gates: Any, pre: Any, h: Any, new: Any) -> None:
+        """The state after a step; `gates` are h Wh."""
         n = h.shape[1]
-        gates = room.gates
-        xp.matmul(h, w.h.T, out=gates)
         rz, candidate = gates[:, : 2 * n], gates[:, 2 * n :]
         xp.add(rz, pre[:, : 2 * n], out=rz)
         _sigmoid(xp, rz)
@@ -273,6 +286,10 @@ class Gru:
         xp.subtract(h, candidate, out=new)
         xp.multiply(new, rz[:, n:], out=new)
         xp.add(new, candidate, out=new)
+
+    def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
+        xp.matmul(h, w.h.T, out=room.gates)
+        self._step(xp, w, room.gates, pre, h, new)
 
     def recall(self, xp: Any, w: Weights, s: Stretch, spare: Any, order: Any, off: Any) -> None:
         n = s.own.shape[-1]
@@ -306,8 +323,16 @@ class Gru:
         off: Any,
         room: Room,
     ) -> None:
+        self._slopes(xp, s.pre[j], s.own[j], s.before[j], dh, off, room)
+        xp.matmul(room.gates, w.h, out=room.a)
+        xp.add(room.full, room.a, out=room.full)
+        take_running(xp, dh, room.full, off)
+
+    def _slopes(self, xp: Any, pre: Any, own: Any, before: Any, dh: Any, off: Any, room: Room) -> None:
+        """Gates and `own` to the gradients of their sums, in place; those of h Wh to `room.gates`, and the
+        gradient that bypasses them to `room.full`.
+        """
         n = dh.shape[1]
-        pre, own, before = s.pre[j], s.own[j], s.before[j]
         r, z, candidate = pre[:, :n], pre[:, n : 2 * n], pre[:, 2 * n :]
         a, b, full = room.a, room.b, room.full
         # a: gradient of the candidate's sum;  z: of the update gate's;  full: the gradient that bypasses h
@@ -332,9 +357,6 @@ class Gru:
             xp.copyto(own, 0, where=off)
         xp.copyto(room.gates, pre)
         xp.copyto(room.gates[:, 2 * n :], own)
-        xp.matmul(room.gates, w.h, out=a)
-        xp.add(full, a, out=full)
-        take_running(xp, dh, full, off)
 
 
 CELLS: dict[str, Any] = {"rnn_relu": Plain, "rnn_tanh": Plain, "lstm": Lstm, "gru": Gru}

@@ -10,9 +10,19 @@ from mxlite.backends.cpu import winograd
 from mxlite.backends.cpu.compiled import storable, usable, width
 from mxlite.backends.cpu.runtime.threads import set_num_threads
 from mxlite.core.dtype import as_dtype
+from mxlite.ops.nn.conv_kernels import Geometry
+from mxlite.ops.norm.norm_arrays import PrologueArrays
+
+
+def geometry(n, h, w, c, f, pad, dtype):
+    """A convolution of 3x3 with stride 1."""
+    size, one = (h, w), (1, 1)
+    out = tuple(s + 2 * p - 2 for s, p in zip(size, pad))
+    return Geometry(n, c, size, f, out, (3, 3), one, one, pad, 1, np.dtype(dtype))
+
 
 pytestmark = pytest.mark.skipif(
-    not usable() or not winograd.fits(1, 3, 3, 16, 16, (1, 1), np.float32),
+    not usable() or not winograd.fits(geometry(1, 3, 3, 16, 16, (1, 1), np.float32)),
     reason="llvmlite is not installed, or this CPU has no vectors of 8 numbers",
 )
 
@@ -82,7 +92,7 @@ def test_forward_is_the_sum(shape, has_bias, seed):
     data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
     weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
     bias = Guarded((f,), fill=rng.standard_normal(f))
-    kernel = winograd.forward(n, h, w, c, f, pad, np.float32, **cut(c, f, part, most))
+    kernel = winograd.forward(geometry(n, h, w, c, f, pad, np.float32), **cut(c, f, part, most))
     out = Guarded((n, kernel.oh, kernel.ow, f))
     guard, work = scratch(kernel.workspace)
     run = kernel.connect(data.array, weight.array, bias.array if has_bias else None, out.array, work)
@@ -101,7 +111,7 @@ def test_gradient_in_data_is_the_sum(shape, seed):
     n, h, w, c, f, pad, most, part = shape
     h, w, c, f = max(h, 3 - 2 * pad[0]), max(w, 3 - 2 * pad[1]), c * width(), f * width()
     rng = np.random.default_rng(seed)
-    kernel = winograd.d_data(n, h, w, c, f, pad, np.float32, **cut(f, c, part, most))
+    kernel = winograd.d_data(geometry(n, h, w, c, f, pad, np.float32), **cut(f, c, part, most))
     d_out = Guarded((n, kernel.h, kernel.w, f), fill=rng.standard_normal((n, kernel.h, kernel.w, f)))
     weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
     d_data = Guarded((n, h, w, c))
@@ -133,7 +143,9 @@ def test_gradient_in_weight_is_the_sum(shape, splits, seed):
     rng = np.random.default_rng(seed)
     data = Guarded((n, h, w, c), fill=rng.standard_normal((n, h, w, c)))
     parts = None if part is None else cut(c, f, part, most)["parts"]
-    kernel = winograd.d_weight(n, h, w, c, f, pad, np.float32, most=most, splits=splits, parts=parts)
+    kernel = winograd.d_weight(
+        geometry(n, h, w, c, f, pad, np.float32), most=most, splits=splits, parts=parts
+    )
     d_out = Guarded((n, kernel.oh, kernel.ow, f), fill=rng.standard_normal((n, kernel.oh, kernel.ow, f)))
     d_weight = Guarded((f, c, 3, 3))
     guard, work = scratch(kernel.workspace)
@@ -167,18 +179,22 @@ def test_what_is_read_is_normalized_and_padding_is_not(shape, relu, seed):
     if relu:
         np.maximum(normalized, 0, out=normalized)
     prologue = winograd.Prologue(True, relu)
-    kernel = winograd.forward(n, h, w, c, f, pad, np.float32, prologue=prologue, **cut(c, f, part, most))
+    kernel = winograd.forward(
+        geometry(n, h, w, c, f, pad, np.float32), prologue=prologue, **cut(c, f, part, most)
+    )
     out = Guarded((n, kernel.oh, kernel.ow, f))
     guard, work = scratch(kernel.workspace)
     kernel.connect(data.array, weight.array, None, out.array, work, line=arrays)()
     close(out.array, direct(normalized, weight.array, pad), 1e-5)
     guard.check()
     parts = None if part is None else cut(c, f, part, most)["parts"]
-    kernel = winograd.d_weight(n, h, w, c, f, pad, np.float32, most=most, parts=parts, prologue=prologue)
+    kernel = winograd.d_weight(
+        geometry(n, h, w, c, f, pad, np.float32), most=most, parts=parts, prologue=prologue
+    )
     d_out = Guarded(out.array.shape, fill=rng.standard_normal(out.array.shape))
     d_weight = Guarded((f, c, 3, 3))
     guard, work = scratch(kernel.workspace)
-    kernel.connect(d_out.array, data.array, d_weight.array, work, arrays)()
+    kernel.connect(d_out.array, data.array, d_weight.array, work, PrologueArrays(*arrays))()
     close(d_weight.array, direct_weight(d_out.array, normalized, pad), 1e-5)
     for a in (data, weight, out, d_out, d_weight, guard, *line):
         a.check()
@@ -192,7 +208,7 @@ def test_what_follows_is_done_in_place(add, relu, has_bias, side, seed):
     data = Guarded((2, side, side, c), fill=rng.standard_normal((2, side, side, c)))
     weight = Guarded((f, c, 3, 3), fill=rng.standard_normal((f, c, 3, 3)))
     bias = Guarded((f,), fill=rng.standard_normal(f)) if has_bias else None
-    kernel = winograd.forward(2, side, side, c, f, (1, 1), np.float32, add=add, relu=relu)
+    kernel = winograd.forward(geometry(2, side, side, c, f, (1, 1), np.float32), add=add, relu=relu)
     out = Guarded((2, side, side, f), fill=rng.standard_normal((2, side, side, f)))
     guard, work = scratch(kernel.workspace)
     wanted = direct(data.array, weight.array, (1, 1)) + (bias.array if bias else 0) + add * out.array
@@ -223,7 +239,7 @@ def test_two_byte_arrays_are_converted_on_the_way(name):
         (winograd.d_data, (d_out.array, weight.array, None, d_data.array)),
         (winograd.d_weight, (d_out.array, data.array, d_weight.array)),
     ):
-        kernel = make(n, h, w, c, f, pad, kind)
+        kernel = make(geometry(n, h, w, c, f, pad, kind))
         guard, work = scratch(kernel.workspace)
         guards.append(guard)
         kernel.connect(*args, work)()
@@ -244,7 +260,7 @@ def test_error_stays_near_that_of_float32(channels):
         if positive:
             np.maximum(data.array, 0, out=data.array)
         weight = Guarded((64, channels, 3, 3), fill=rng.standard_normal((64, channels, 3, 3)))
-        kernel = winograd.forward(1, 14, 14, channels, 64, (1, 1), np.float32)
+        kernel = winograd.forward(geometry(1, 14, 14, channels, 64, (1, 1), np.float32))
         out = Guarded((1, 14, 14, 64))
         guard, work = scratch(kernel.workspace)
         kernel.connect(data.array, weight.array, None, out.array, work)()
@@ -260,7 +276,7 @@ def test_nan_and_infinity_reach_the_output():
     data.array[0, 2, 3, 5] = np.nan
     data.array[0, 6, 6, 1] = np.inf
     weight = Guarded((f, c, 3, 3), fill=1.0)
-    kernel = winograd.forward(1, 8, 8, c, f, (1, 1), np.float32)
+    kernel = winograd.forward(geometry(1, 8, 8, c, f, (1, 1), np.float32))
     out = Guarded((1, 8, 8, f))
     guard, work = scratch(kernel.workspace)
     kernel.connect(data.array, weight.array, None, out.array, work)()
@@ -282,7 +298,9 @@ def test_any_number_of_threads_gives_the_same_bits(threads):
     try:
         for many in (threads, 1):
             set_num_threads(many)
-            kernel = winograd.forward(n, h, h, c, f, (1, 1), np.float32, parts=(width(), 2 * width()))
+            kernel = winograd.forward(
+                geometry(n, h, h, c, f, (1, 1), np.float32), parts=(width(), 2 * width())
+            )
             out = Guarded((n, h, h, f))
             guard, work = scratch(kernel.workspace)
             run = kernel.connect(data.array, weight.array, None, out.array, work)
@@ -298,12 +316,12 @@ def test_any_number_of_threads_gives_the_same_bits(threads):
 
 def test_what_does_not_fit_is_refused():
     c = width()
-    assert winograd.fits(1, 8, 8, c, c, (1, 1), np.float32)
-    assert not winograd.fits(1, 8, 8, c + 1, c, (1, 1), np.float32)
-    assert not winograd.fits(1, 8, 8, c, 3, (1, 1), np.float32)
-    assert not winograd.fits(1, 8, 8, c, c, (3, 3), np.float32)
-    assert not winograd.fits(1, 1, 8, c, c, (0, 0), np.float32)
-    assert not winograd.fits(0, 8, 8, c, c, (1, 1), np.float32)
-    assert not winograd.fits(1, 8, 8, c, c, (1, 1), np.float64)
-    assert winograd.forward(1, 8, 8, c, 3, (1, 1), np.float32) is None
-    assert winograd.d_weight(1, 8, 8, 3, c, (1, 1), np.float32) is None
+    assert winograd.fits(geometry(1, 8, 8, c, c, (1, 1), np.float32))
+    assert not winograd.fits(geometry(1, 8, 8, c + 1, c, (1, 1), np.float32))
+    assert not winograd.fits(geometry(1, 8, 8, c, 3, (1, 1), np.float32))
+    assert not winograd.fits(geometry(1, 8, 8, c, c, (3, 3), np.float32))
+    assert not winograd.fits(geometry(1, 1, 8, c, c, (0, 0), np.float32))
+    assert not winograd.fits(geometry(0, 8, 8, c, c, (1, 1), np.float32))
+    assert not winograd.fits(geometry(1, 8, 8, c, c, (1, 1), np.float64))
+    assert winograd.forward(geometry(1, 8, 8, c, 3, (1, 1), np.float32)) is None
+    assert winograd.d_weight(geometry(1, 8, 8, 3, c, (1, 1), np.float32)) is None

@@ -15,11 +15,14 @@ from mxlite.backends.passes import named
 from mxlite.memplan import check
 from mxlite.memplan.problem import padded
 from mxlite.memplan.remat.split import kept_bytes
+from mxlite.ops.nn.conv_kernels import Geometry
 from tests.backends.passes.pass_lists import asking, left_out, Willing
 from tests.networks.small_networks import fill_by_kind
 
+SMALL = Geometry(1, 16, (3, 3), 16, (3, 3), (3, 3), (1, 1), (1, 1), (1, 1), 1, np.dtype(np.float32))
+
 pytestmark = pytest.mark.skipif(
-    not usable() or not winograd.fits(1, 3, 3, 16, 16, (1, 1), np.float32),
+    not usable() or not winograd.fits(SMALL),
     reason="there is no compiler (llvmlite), or this CPU has no vectors of 8 numbers",
 )
 

@@ -106,7 +106,7 @@ class UpdateStep:
         return self._caller(threads)(args)
 
     def _caller(self, threads: int) -> Callable[[Any], Run]:
-        """What makes calls on so many threads."""
+        """The function that makes calls on so many threads."""
         if threads not in self._callers:
             self._callers[threads] = caller(self.code, "update", threads)
         return self._callers[threads]

@@ -32,7 +32,7 @@ def forward(
     """The algorithm for ``relu(convolution [factor] + bias + addend)``, or None."""
     # In inference direct kernels find their weights prepacked; Winograd transforms them at each call.
     if _suits_winograd(g) and (train or not _is_small(g)):
-        layer = winograd.forward(*_sizes(g), g.dtype, add, relu, scale)
+        layer = winograd.forward(g, add, relu, scale)
         if layer is not None:
             return GeneratedForward(g, weight, layer)
     alone = not (add or relu or scale)
@@ -46,7 +46,7 @@ def forward(
 def by_data(g: Geometry, weight: DType) -> Any:
     """The algorithm for the data gradient, or None."""
     if _suits_winograd(g):
-        layer = winograd.d_data(*_sizes(g), g.dtype)
+        layer = winograd.d_data(g)
         if layer is not None:
             return GeneratedByData(g, weight, layer)
     if suits(g) and (way := _direct(PointwiseByData, g)) is not None:
@@ -59,7 +59,7 @@ def by_data(g: Geometry, weight: DType) -> Any:
 def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any:
     """The algorithm for the gradients in weight and bias, or None. `adds`: accumulate, in float32."""
     if _suits_winograd(g):
-        layer = winograd.d_weight(*_sizes(g), g.dtype, adds=adds)
+        layer = winograd.d_weight(g, adds=adds)
         if layer is not None:
             return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias, adds))
     if suits(g) and (way := _direct(PointwiseByWeight, g, bias, adds)) is not None:
@@ -74,7 +74,7 @@ def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any
 def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
     """The algorithm for ``convolution of relu(data * factor + shift) + bias``, or None."""
     if _suits_winograd(g):
-        layer = winograd.forward(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu))
+        layer = winograd.forward(g, prologue=winograd.Prologue(True, relu))
         if layer is not None:
             return GeneratedForward(g, weight, layer)
     return _once(num_threads(), NormedPointwiseForward, g, bias, relu) if weight == g.dtype else None
@@ -85,7 +85,7 @@ def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend:
     added), or None.
     """
     if _suits_winograd(g):
-        layer = winograd.d_weight(*_sizes(g), g.dtype, prologue=winograd.Prologue(True, relu, addend))
+        layer = winograd.d_weight(g, prologue=winograd.Prologue(True, relu, addend))
         if layer is not None:
             return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
     if weight == g.dtype and (way := _once(num_threads(), NormedPointwiseByWeight, g, bias, relu, addend)):
@@ -108,12 +108,6 @@ def _normalized(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str)
 def _column_sum(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> ColumnSum | None:
     """Kernel of the bias gradient, if there is a bias."""
     return ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight, adds) if bias else None
-
-
-def _sizes(g: Geometry) -> tuple[int, int, int, int, int, tuple[int, int]]:
-    """Samples, height, width, channels, filters, padding."""
-    (height, width), (above, left) = g.size, g.pad
-    return g.n, height, width, g.c, g.f, (above, left)
 
 
 def _suits_winograd(g: Geometry) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
+from ....ops.norm.norm_arrays import NO_PROLOGUE, PrologueArrays
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..onednn import in_turn, Run
 
@@ -92,19 +93,11 @@ class GeneratedByWeight(Generated):
         return max(self.own, self.sum_of.nbytes if self.sum_of is not None else 0)
 
     def connect(
-        self,
-        d_out: Any,
-        data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-        line: Sequence[Any] = (None, None),
-        addend: Any = None,
-        addend_line: Sequence[Any] = (None, None),
+        self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any, norm: PrologueArrays = NO_PROLOGUE
     ) -> Run:
         wide, _, own = carve(work, self.pieces)
         target = wide.reshape(self.shape) if wide.size else d_weight
-        calls: list[Run] = [self.layer.connect(d_out, data, target, own, line, addend, addend_line)]
+        calls: list[Run] = [self.layer.connect(d_out, data, target, own, norm)]
         if wide.size:
             calls.append(partial(np.copyto, d_weight, target, casting="unsafe"))
         if d_bias is not None:

@@ -5,7 +5,7 @@ those positions that it reads are normalized.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....ops.nn.conv_kernels import Geometry
+from ....ops.norm.norm_arrays import NO_PROLOGUE, PrologueArrays
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled.norm.normalize import Normalize
 from ..onednn import in_turn, Run
@@ -48,26 +49,18 @@ class NormalizedByWeight:
         return scratch_bytes(self.pieces)
 
     def connect(
-        self,
-        d_out: Any,
-        data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-        line: Sequence[Any],
-        addend: Any = None,
-        addend_line: Sequence[Any] = (None, None),
+        self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any, norm: PrologueArrays = NO_PROLOGUE
     ) -> Run:
         made, held, rest = carve(work, self.pieces)
         calls: list[Run] = []
         if self.taken is not None:
             calls.append(self._take(data, made))
             data = made
-            if addend is not None:
-                calls.append(self._take(addend, held))
-                addend = held
+            if norm.addend is not None:
+                calls.append(self._take(norm.addend, held))
+                norm = norm._replace(addend=held)
         own, other = rest[: self.normalize.nbytes], rest[: self.way.nbytes]
-        calls.append(self.normalize.connect(data, line, made, own, addend, addend_line))
+        calls.append(self.normalize.connect(data, norm, made, own))
         calls.append(self.way.connect(d_out, made, d_weight, d_bias, other))
         return in_turn(calls)
 

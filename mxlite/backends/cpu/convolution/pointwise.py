@@ -17,6 +17,7 @@ import numpy as np
 from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
+from ....ops.norm.norm_arrays import NO_PROLOGUE, PrologueArrays
 from ....ops.scratch import carve, Piece, scratch_bytes
 from ..compiled.matrix import product as generated
 from ..compiled.nests import ColumnSum
@@ -179,19 +180,11 @@ class NormedPointwiseByWeight(NormedPointwise):
             self.pieces.append(((self.sum_of.nbytes,), _byte))
 
     def connect(
-        self,
-        d_out: Any,
-        data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-        line: Sequence[Any],
-        addend: Any = None,
-        addend_line: Sequence[Any] = (),
+        self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any, norm: PrologueArrays = NO_PROLOGUE
     ) -> Run:
         own, *more = carve(work, self.pieces)
-        added = () if addend is None else (addend, *(x for x in addend_line if x is not None))
-        calls = [self.product.bind(d_out, data, d_weight, None, own, (*line, *added))]
+        line = tuple(x for x in norm if x is not None)
+        calls = [self.product.bind(d_out, data, d_weight, None, own, line)]
         if d_bias is not None and self.sum_of is not None:
             calls.append(self.sum_of.connect(d_out, d_bias, *more))
         return in_turn(calls)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ....core.dtype import float32
+from ....ops.nn.conv_kernels import Geometry
 from ..compiled import width
 from ..runtime.threads import num_threads
 from .convolve import Convolution, Made
@@ -32,13 +32,7 @@ class Cut(NamedTuple):
 
 
 def forward(
-    n: int,
-    h: int,
-    w: int,
-    c: int,
-    f: int,
-    pad: tuple[int, int],
-    dtype: Any,
+    g: Geometry,
     add: bool = False,
     relu: bool = False,
     scale: bool = False,
@@ -46,39 +40,30 @@ def forward(
     **cut: Any,
 ) -> Convolution | None:
     """data (n, h, w, c), weight (f, c, 3, 3) and bias -> out. `cut`: fields of `Cut`, and `group`."""
-    if scale and np.dtype(dtype) != float32:  # factors for weights of 16 bits are of 16 bits
+    if scale and g.dtype != float32:  # factors for weights of 16 bits are of 16 bits
         return None
-    return _convolution(n, h, w, c, f, pad, dtype, False, Epilogue(add, relu, scale), prologue, **cut)
+    return _convolution(g, False, Epilogue(add, relu, scale), prologue, **cut)
 
 
-def d_data(
-    n: int, h: int, w: int, c: int, f: int, pad: tuple[int, int], dtype: Any, **cut: Any
-) -> Convolution | None:
+def d_data(g: Geometry, **cut: Any) -> Convolution | None:
     """The gradient of the data of `forward` with the same arguments: d_out and weight -> d_data."""
-    oh, ow = h + 2 * pad[0] - 2, w + 2 * pad[1] - 2
-    return _convolution(n, oh, ow, f, c, (2 - pad[0], 2 - pad[1]), dtype, True, Epilogue(), PLAIN, **cut)
+    around = tuple(2 - p for p in g.pad)
+    turned = replace(g, c=g.f, size=g.out, f=g.c, out=g.size, pad=around)
+    return _convolution(turned, True, Epilogue(), PLAIN, **cut)
 
 
 def _convolution(
-    n: int,
-    h: int,
-    w: int,
-    c: int,
-    f: int,
-    pad: tuple[int, int],
-    dtype: Any,
+    g: Geometry,
     flipped: bool,
     epilogue: Epilogue,
     prologue: Prologue,
     group: int | None = None,
     **cut: Any,
 ) -> Convolution | None:
-    if not fits(n, h, w, c, f, pad, dtype):
+    if not fits(g):
         return None
     m, parts, most = Cut(**cut)
-    threads = num_threads()
-    grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
-    shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
+    shape, c, f = _layer(g, m), g.c, g.f
     if parts is None:
         parts = (c, f) if c * f <= 128 * 128 else (part_of(c, 64), part_of(f, 64))
     if parts == (c, f):
@@ -88,7 +73,7 @@ def _convolution(
     group = group or (128 if made == Made.BY_ITEM else 14)
     groups = -(-shape.units // max(1, group // shape.unit))
     if made != Made.BY_ITEM:
-        groups = max(1, min(shape.units, -(-groups // threads) * threads))
+        groups = max(1, min(shape.units, -(-groups // shape.threads) * shape.threads))
     most = max(1, (most or 32) // shape.unit)
     return Convolution(
         **vars(shape), flipped=flipped, epilogue=epilogue, prologue=prologue, parts=parts, groups=groups,
@@ -97,26 +82,16 @@ def _convolution(
 
 
 def d_weight(
-    n: int,
-    h: int,
-    w: int,
-    c: int,
-    f: int,
-    pad: tuple[int, int],
-    dtype: Any,
-    splits: int | None = None,
-    prologue: Prologue = PLAIN,
-    adds: bool = False,
-    **cut: Any,
+    g: Geometry, splits: int | None = None, prologue: Prologue = PLAIN, adds: bool = False, **cut: Any
 ) -> Correlation | None:
     """The weight gradient of `forward` with the same arguments: d_out and data -> d_weight, with
     `adds` accumulated into d_weight.
     """
-    if not fits(n, h, w, c, f, pad, dtype):
+    if not fits(g):
         return None
     m, parts, most = Cut(**cut)
-    threads = num_threads()
-    shared = max(LEAST_SHARED, threads)
+    shape, c, f = _layer(g, m), g.c, g.f
+    shared = max(LEAST_SHARED, shape.threads)
     if parts is None:
         parts = part_of(c, 64), part_of(f, 64)
         halved = _for_each_thread(parts, (c // parts[0]) * (f // parts[1]), shared)
@@ -124,11 +99,15 @@ def d_weight(
     if splits is None:
         items = (c // parts[0]) * (f // parts[1])
         splits = 1 if items % shared == 0 or items > 8 * shared else shared
-    grid = grid_of(h + 2 * pad[0] - 2, w + 2 * pad[1] - 2, m)
-    shape = Layer(n, h, w, c, f, (pad[0], pad[1]), str(np.dtype(dtype)), grid, threads)
     splits = min(splits, shape.units)  # each has something to add
     most = max(1, (most or 32) // shape.unit)
     return Correlation(**vars(shape), prologue=prologue, parts=parts, splits=splits, most=most, adds=adds)
+
+
+def _layer(g: Geometry, m: int) -> Layer:
+    """The convolution by tiles of m x m outputs, on the threads that kernels have now."""
+    (h, w), (oh, ow), (above, left) = g.size, g.out, g.pad
+    return Layer(g.n, h, w, g.c, g.f, (above, left), str(g.dtype), grid_of(oh, ow, m), num_threads())
 
 
 def _for_each_thread(parts: tuple[int, int], items: int, threads: int) -> tuple[int, int]:

@@ -11,10 +11,10 @@ S: (n n, panels, fs, v L), V: (n n, T, cs), Y: (n n, T, fs) with cs and fs chann
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ....ops.norm.norm_arrays import NO_PROLOGUE, PrologueArrays
 from ....ops.scratch import carve, Piece
 from ..compiled import call, width
 from ..compiled.codegen.ir import Value
@@ -222,23 +222,17 @@ class Correlation(Layer):
         return [((self.threads * places["share"],), BYTE), ((sums * places["s_size"],), BYTE)]
 
     def connect(
-        self,
-        d_out: Any,
-        data: Any,
-        d_weight: Any,
-        work: Any,
-        line: Sequence[Any] = (None, None),
-        addend: Any = None,
-        addend_line: Sequence[Any] = (None, None),
+        self, d_out: Any, data: Any, d_weight: Any, work: Any, norm: PrologueArrays = NO_PROLOGUE
     ) -> Run:
-        """The call that computes `d_weight`. `line`: factors and shifts of the prologue."""
+        """The call that computes `d_weight`. `norm`: the arrays of the prologue."""
         own, sums = carve(work, self.pieces())
-        keep = (d_out, data, d_weight, work, *line, addend, *addend_line)
+        keep = (d_out, data, d_weight, work, *norm)
+        lines = norm.factor, norm.shift, norm.addend_factor, norm.addend_shift
         values = {
             **self.slots(), **self.places(), "data": address(data), "d_out": address(d_out),
             "d_weight": address(d_weight), "work": address(own), "sums": address(sums),
-            **dict(zip((*LINE, *ADDEND_LINE), map(address, (*line, *addend_line)))),
-            "gap": address(addend) - address(data) if addend is not None else 0, "cs": self.parts[0],
+            **dict(zip((*LINE, *ADDEND_LINE), map(address, lines))),
+            "gap": 0 if norm.addend is None else address(norm.addend) - address(data), "cs": self.parts[0],
             "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
             "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
         }  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import Piece, scratch_bytes
 from ..compiled import storable, usable, width
 from .grid import Grid
@@ -81,15 +82,15 @@ class Layer:
         }  # fmt: skip
 
 
-def fits(n: int, h: int, w: int, c: int, f: int, pad: tuple[int, int], dtype: Any) -> bool:
-    """True if there are kernels for this convolution, fast or not."""
-    if not usable() or 0 in (n, h, w, c, f) or width() < 8:
+def fits(g: Geometry) -> bool:
+    """True if there are kernels for this convolution of 3x3, fast or not."""
+    if not usable() or 0 in (g.n, *g.size, g.c, g.f) or width() < 8:
         return False
-    if c % width() or f % width() or not all(0 <= p <= 2 for p in pad):
+    if g.c % width() or g.f % width() or not all(0 <= p <= 2 for p in g.pad):
         return False
-    if h + 2 * pad[0] < 3 or w + 2 * pad[1] < 3:
+    if any(s + 2 * p < 3 for s, p in zip(g.size, g.pad)):
         return False
-    return str(np.dtype(dtype)) in NBYTES.keys() & storable()
+    return str(g.dtype) in NBYTES.keys() & storable()
 
 
 def vectors(channels: int) -> int:

@@ -18,8 +18,8 @@ Lengths = int | tuple[int, ...]
 def launch(device: Device, text: KernelSource, name: str, grid: Lengths, block: Lengths, *values: Any) -> Run:
     """The call of the kernel `name`, with up to three lengths of the grid and of each block.
 
-    Of the values arrays and None are addresses, ints `int`, floats `double`, the rest ctypes numbers as they
-    are.
+    Values that are arrays or None become addresses, ints `int`, floats `double`; others are ctypes numbers as
+    they are.
     """
     given = Arguments([_argument(device, v) for v in values])
     return device.launch(device.function(text, name), _three(grid), _three(block), 0, given)

@@ -11,7 +11,7 @@ import ctypes
 import functools
 from typing import Any
 
-from ....ops.rnn.rnn_cells import add_hidden, CELLS, Gru, Lstm, Room, Stretch, take_running
+from ....ops.rnn.rnn_cells import CELLS, Gru, Lstm, Room
 from ....ops.rnn.rnn_layout import Weights
 from ..compiler.source import kernel, KernelSource, NAMES, shared
 from ..runtime.device import pointer
@@ -114,81 +114,31 @@ def _launch(xp: Any, name: str, like: Any, *arrays: Any) -> None:
 class FusedLstm(Lstm):
     """LSTM cell with fused steps; see Lstm."""
 
-    def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
-        if self.bounds is not None:
-            super().forward(xp, w, pre, h, c, off, room, new)
-            return
-        xp.matmul(h, w.h.T, out=room.gates)
-        full = new if w.r is None else room.full
-        _launch(xp, "lstm_step", c, room.gates, pre, c, off, full)
-        if w.r is not None:
-            xp.matmul(full, w.r.T, out=new)
+    def _next(self, xp: Any, gates: Any, c: Any, off: Any, room: Any, out: Any) -> None:
+        _launch(xp, "lstm_next", c, gates, c, off, out)
 
-    def recall(self, xp: Any, w: Weights, s: Stretch, spare: Any, order: Any, off: Any) -> None:
-        if self.bounds is not None:
-            super().recall(xp, w, s, spare, order, off)
-            return
-        add_hidden(xp, s.before, w.h, s.pre, spare)
-        self._gates(xp, s.pre)
-        c = s.start
-        for j in order:
-            _launch(xp, "lstm_next", c, s.pre[j], c, off(j), s.own[j])
-            c = s.own[j]
-        if s.full is not None:
-            xp.tanh(s.own, out=s.full)
-            xp.multiply(s.full, self._parts(s.pre)[3], out=s.full)
+    def _step(self, xp: Any, gates: Any, pre: Any, c: Any, off: Any, full: Any, room: Room) -> None:
+        _launch(xp, "lstm_step", c, gates, pre, c, off, full)
 
-    def backward(
-        self,
-        xp: Any,
-        w: Weights,
-        s: Stretch,
-        j: int,
-        last: int | None,
-        dh: Any,
-        dc: Any,
-        off: Any,
-        room: Room,
+    def _slopes(
+        self, xp: Any, pre: Any, c: Any, before: Any, full: Any, dc: Any, off: Any, room: Room
     ) -> None:
-        if self.bounds is not None:
-            super().backward(xp, w, s, j, last, dh, dc, off, room)
-            return
-        full = dh
-        if w.r is not None:
-            full = room.full
-            xp.matmul(dh, w.r, out=full)
-        before = s.start if last is None else s.own[last]
-        _launch(xp, "lstm_gradient", dc, s.pre[j], s.own[j], before, full, dc, off)
-        if off is None:
-            xp.matmul(s.pre[j], w.h, out=dh)
-        else:
-            xp.matmul(s.pre[j], w.h, out=room.hidden)
-            take_running(xp, dh, room.hidden, off)
+        _launch(xp, "lstm_gradient", dc, pre, c, before, full, dc, off)
 
 
 class FusedGru(Gru):
     """GRU cell with fused steps; see Gru."""
 
-    def forward(self, xp: Any, w: Weights, pre: Any, h: Any, c: Any, off: Any, room: Room, new: Any) -> None:
-        xp.matmul(h, w.h.T, out=room.gates)
-        _launch(xp, "gru_step", h, room.gates, pre, w.bh[2 * h.shape[1] :], h, new)
+    def _step(self, xp: Any, w: Weights, gates: Any, pre: Any, h: Any, new: Any) -> None:
+        _launch(xp, "gru_step", h, gates, pre, w.bh[2 * h.shape[1] :], h, new)
 
-    def backward(
-        self,
-        xp: Any,
-        w: Weights,
-        s: Stretch,
-        j: int,
-        last: int | None,
-        dh: Any,
-        dc: Any,
-        off: Any,
-        room: Room,
-    ) -> None:
-        _launch(xp, "gru_gradient", dh, s.pre[j], s.own[j], s.before[j], dh, room.gates, room.full, off)
-        xp.matmul(room.gates, w.h, out=room.a)
-        xp.add(room.full, room.a, out=room.full)
-        take_running(xp, dh, room.full, off)
+    def _slopes(self, xp: Any, pre: Any, own: Any, before: Any, dh: Any, off: Any, room: Room) -> None:
+        _launch(xp, "gru_gradient", dh, pre, own, before, dh, room.gates, room.full, off)
 
 
-FUSED_CELLS: dict[str, Any] = {**CELLS, "lstm": FusedLstm, "gru": FusedGru}
+def _lstm(a: Any) -> Lstm:
+    """The fused cell, unless cell states have bounds."""
+    return FusedLstm(a) if a.lstm_state_clip_min is None else Lstm(a)
+
+
+FUSED_CELLS: dict[str, Any] = {**CELLS, "lstm": _lstm, "gru": FusedGru}

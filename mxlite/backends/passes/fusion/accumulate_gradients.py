@@ -47,26 +47,19 @@ def accumulate_gradients(step: Step, target: Target) -> Step:
             continue
         if target.has_kernel(_request(step.graph, node, made)):
             sum_of[maker] = node, made
-    if not sum_of:
-        return step
-    result = Rewriter(step.graph)
-    gone = {node for node, _ in sum_of.values()}
-    for node in result.walk(step.num_forward):
-        if node in gone:
-            continue
-        if node in sum_of:
-            total, made = sum_of[node]
-            attrs = _attrs(made)
-            inputs = result.all_of(_inputs(total, made))
-            new = Node(AccumulatedGradient, attrs, inputs, total.name, annotations=dict(total.annotations))
-            result.put(Entry(total), Entry(new))
-            if attrs.has_bias:
-                result.put(output(node, "d_bias"), output(new, "d_bias"))
-            result.node_of[total] = new
-            result.order.append(new)
-        else:
-            result.keep(node)
-    return step.rewritten(result)
+
+    def add(result: Rewriter, node: Node) -> None:
+        total, made = sum_of[node]
+        attrs = _attrs(made)
+        inputs = result.all_of(_inputs(total, made))
+        new = Node(AccumulatedGradient, attrs, inputs, total.name, annotations=dict(total.annotations))
+        result.put(Entry(total), Entry(new))
+        if attrs.has_bias:
+            result.put(output(node, "d_bias"), output(new, "d_bias"))
+        result.node_of[total] = new
+        result.order.append(new)
+
+    return step.substituted(sum_of, add, gone={node for node, _ in sum_of.values()})
 
 
 def _last_term(node: Node, number: Mapping[Node, int]) -> Entry | None:

@@ -30,24 +30,18 @@ def add_epilogue(step: Step, target: Target) -> Step:
         end = _sum_behind(step, node)
         if end is not None and end not in norm_of and target.has_kernel(_request(graph, node, end)):
             sum_of[node], norm_of[end] = end, node
-    if not norm_of:
-        return step
-    made = Rewriter(graph)
-    for node in made.walk(step.num_forward):
-        if node in sum_of:
-            continue
-        if node in norm_of:
-            norm = norm_of[node]
-            inputs = made.all_of((*norm.inputs, _addend(norm, node)))
-            new = Node(NormActSum, norm.attrs, inputs, node.name, annotations=dict(node.annotations))
-            made.node_of |= {norm: new, node: new}
-            made.order.append(new)
-            was = [Entry(node), *(Entry(norm, i) for i in range(1, norm.num_outputs))]
-            for i, old in enumerate(was):
-                made.put(old, Entry(new, i))
-        else:
-            made.keep(node)
-    return step.rewritten(made)
+
+    def add(made: Rewriter, node: Node) -> None:
+        norm = norm_of[node]
+        inputs = made.all_of((*norm.inputs, _addend(norm, node)))
+        new = Node(NormActSum, norm.attrs, inputs, node.name, annotations=dict(node.annotations))
+        made.node_of |= {norm: new, node: new}
+        made.order.append(new)
+        was = [Entry(node), *(Entry(norm, i) for i in range(1, norm.num_outputs))]
+        for i, old in enumerate(was):
+            made.put(old, Entry(new, i))
+
+    return step.substituted(norm_of, add, gone=sum_of)
 
 
 def _sum_behind(step: Step, node: Node) -> Node | None:

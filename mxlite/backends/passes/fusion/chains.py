@@ -231,18 +231,14 @@ def _rewritten(step: Step, groups: list[_Group]) -> Step:
     for e in step.shown:
         read.setdefault(e, set()).add(None)
     last = {g.members[-1]: g for g in groups}
-    result = Rewriter(graph)
-    for node in result.walk(step.num_forward):
-        group = of_node.get(node)
-        if group is not None:
-            if node in last:
-                new, made = _fused(graph, group, read, step.kept, result.moved)
-                for old, index in made.items():
-                    result.put(old, Entry(new, index))
-                result.order.append(new)
-        else:
-            result.keep(node)
-    return step.rewritten(result)
+
+    def add(result: Rewriter, node: Node) -> None:
+        new, made = _fused(graph, last[node], read, step.kept, result.moved)
+        for old, index in made.items():
+            result.put(old, Entry(new, index))
+        result.order.append(new)
+
+    return step.substituted(last, add, gone=of_node)
 
 
 def _fused(

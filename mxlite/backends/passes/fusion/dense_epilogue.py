@@ -35,23 +35,16 @@ def dense_epilogue(step: Step, target: Target) -> Step:
             op, attrs, inputs = _joined(node, end)
             if target.has_kernel(request_of(graph, op, attrs, inputs, (graph.shapes[Entry(end)],))):
                 end_of[node] = end
-    if not end_of:
-        return step
-    taken = set(end_of.values())
-    made = Rewriter(graph)
-    for node in made.walk(step.num_forward):
-        if node in taken:
-            continue
-        if node in end_of:
-            end = end_of[node]
-            op, attrs, inputs = _joined(node, end)
-            new = Node(op, attrs, made.all_of(inputs), end.name, annotations=dict(end.annotations))
-            made.node_of[node] = new
-            made.order.append(new)
-            made.put(Entry(end), Entry(new))
-        else:
-            made.keep(node)
-    return step.rewritten(made)
+
+    def add(made: Rewriter, node: Node) -> None:
+        end = end_of[node]
+        op, attrs, inputs = _joined(node, end)
+        new = Node(op, attrs, made.all_of(inputs), end.name, annotations=dict(end.annotations))
+        made.node_of[node] = new
+        made.order.append(new)
+        made.put(Entry(end), Entry(new))
+
+    return step.substituted(end_of, add, gone=set(end_of.values()))
 
 
 def activation_of(node: Node) -> str:

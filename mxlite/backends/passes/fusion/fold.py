@@ -70,15 +70,7 @@ def fold(step: Step, target: Target) -> Step:
             if chain.inner:
                 chains[chain.end] = chain
                 taken.update(chain.inner, (chain.end,))
-    if not chains:
-        return step
-    r = Rewriter(graph)
-    for node in r.walk():
-        if node in chains:
-            _fold(r, chains[node])
-        elif node not in taken:
-            r.keep(node)
-    return step.rewritten(r)
+    return step.substituted(chains, lambda r, node: _fold(r, chains[node]), gone=taken)
 
 
 def _chain(

@@ -45,20 +45,15 @@ def hoist_pooling(step: Step, target: Target) -> Step:
         and not act.annotations
         and not pool.annotations
     }
-    if not found:
-        return step
-    moved = set(found.values())
-    r = Rewriter(graph)
-    for node in r.walk():
-        if node in found:
-            act = found[node]
-            (source,) = act.inputs
-            assert node.op is not None and act.op is not None
-            small = r.add(node.op, node.attrs, [r.of(source)], act.name)
-            r.put(Entry(node), Entry(r.add(act.op, act.attrs, [Entry(small)], node.name)))
-        elif node not in moved:
-            r.keep(node)
-    return step.rewritten(r, ordered=False)
+
+    def add(r: Rewriter, node: Node) -> None:
+        act = found[node]
+        (source,) = act.inputs
+        assert node.op is not None and act.op is not None
+        small = r.add(node.op, node.attrs, [r.of(source)], act.name)
+        r.put(Entry(node), Entry(r.add(act.op, act.attrs, [Entry(small)], node.name)))
+
+    return step.substituted(found, add, gone=set(found.values()), ordered=False)
 
 
 def _is_rising(node: Node) -> bool:

@@ -46,18 +46,14 @@ def norm_act(step: Step, target: Target) -> Step:
         if match is not None:
             found[node] = match
             taken.update(n for n in match[:2] if n is not None)
-    if not found:
-        return step
-    r = Rewriter(graph)
-    for node in r.walk():
-        if node in found:
-            norm, _, addend = found[node]
-            ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
-            attrs = _attrs(norm, addend is not None, slope_of(node))
-            r.put(Entry(node), Entry(r.add(NormAct, attrs, ins, node.name, node.annotations)))
-        elif node not in taken:
-            r.keep(node)
-    return step.rewritten(r)
+
+    def add(r: Rewriter, node: Node) -> None:
+        norm, _, addend = found[node]
+        ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
+        attrs = _attrs(norm, addend is not None, slope_of(node))
+        r.put(Entry(node), Entry(r.add(NormAct, attrs, ins, node.name, node.annotations)))
+
+    return step.substituted(found, add, gone=taken)
 
 
 def is_norm(node: Node) -> bool:

@@ -54,21 +54,15 @@ def pooled_convolutions(step: Step, target: Target) -> Step:
             attrs = _attrs(graph, pool)
             if attrs is not None and _has_kernel(step, pool, attrs, target.has_kernel):
                 found[pool] = attrs
-    if not found:
-        return step
-    gone = {pool.inputs[0].node for pool in found}
-    r = Rewriter(graph)
-    for node in r.walk():
-        if node in found:
-            conv = node.inputs[0].node
-            ins = [r.of(e) for e in conv.inputs]
-            made = r.add(PooledConvolution, found[node], ins, conv.name)
-            if _rectifies(conv):
-                made = r.add(Activation, Activation.Attrs(act_type="relu"), [Entry(made)], node.name)
-            r.put(Entry(node), Entry(made))
-        elif node not in gone:
-            r.keep(node)
-    return step.rewritten(r, ordered=False)
+
+    def add(r: Rewriter, node: Node) -> None:
+        conv = node.inputs[0].node
+        made = r.add(PooledConvolution, found[node], r.inputs(conv), conv.name)
+        if _rectifies(conv):
+            made = r.add(Activation, Activation.Attrs(act_type="relu"), [Entry(made)], node.name)
+        r.put(Entry(node), Entry(made))
+
+    return step.substituted(found, add, gone={pool.inputs[0].node for pool in found}, ordered=False)
 
 
 def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) -> bool:

@@ -50,17 +50,12 @@ def inline_loss_casts(step: Step, target: Target) -> Step:
                 dtype = graph.dtypes[cast.inputs[0]]
                 if is_floating(dtype) and dtype.itemsize == 2 and graph.dtypes[node.inputs[0]] == float32:
                     found[node] = cast
-    if not found:
-        return step
-    gone = set(found.values())
-    r = Rewriter(graph)
-    for node in r.walk():
-        if node in found:
-            op = node.op
-            assert op is not None
-            attrs = replace(node.attrs, dtype="float32") if op in _SOFTMAX else node.attrs
-            ins = [r.of(found[node].inputs[0]), *(r.of(e) for e in node.inputs[1:])]
-            r.put(Entry(node), Entry(r.add(_WIDE.get(op, op), attrs, ins, node.name, node.annotations)))
-        elif node not in gone:
-            r.keep(node)
-    return step.rewritten(r)
+
+    def add(r: Rewriter, node: Node) -> None:
+        op = node.op
+        assert op is not None
+        attrs = replace(node.attrs, dtype="float32") if op in _SOFTMAX else node.attrs
+        ins = r.all_of((found[node].inputs[0], *node.inputs[1:]))
+        r.put(Entry(node), Entry(r.add(_WIDE.get(op, op), attrs, ins, node.name, node.annotations)))
+
+    return step.substituted(found, add, gone=set(found.values()))

@@ -22,19 +22,12 @@ def inline_recurrent_casts(step: Step, target: Target) -> Step:
     """The step with `_rnn_wide` for every RNN whose parameters are a 16-bit copy. O(nodes)."""
     graph = step.graph
     found = {n: e for n in graph.nodes if n.op is RNN and (e := widest(graph, n.inputs[1])) != n.inputs[1]}
-    if not found:
-        return step
-    r = Rewriter(graph)
-    for node in r.walk():
-        if node not in found:
-            r.keep(node)
-            continue
-        data, _, *rest = (r.of(e) for e in node.inputs)
-        ins = [data, r.of(found[node]), *rest]
-        new = r.add(RnnWide, node.attrs, ins, node.name, node.annotations)
-        for i in range(node.num_outputs):
-            r.put(Entry(node, i), Entry(new, i))
-    return step.rewritten(r, ordered=False)
+
+    def add(r: Rewriter, node: Node) -> None:
+        data, _, *rest = node.inputs
+        r.exchange(node, RnnWide, (data, found[node], *rest))
+
+    return step.substituted(found, add, ordered=False)
 
 
 def widest(graph: Graph, parameters: Entry) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....graph import Entry, Rewriter
+from ....graph import Node, Rewriter
 from ....ops.rnn.rnn import RNN
 from ....ops.rnn.rnn_gates import RnnKeepingGates
 from ....ops.rnn.rnn_wide import RnnWide
@@ -16,16 +16,9 @@ from ..target import Target
 def forget_gates(step: Step, target: Target) -> Step:
     """The step with RNN in place of each `_rnn_keeping_gates`. O(nodes)."""
     forgotten = {n for n in step.operators if n.op is RnnKeepingGates}
-    if not forgotten:
-        return step
-    r = Rewriter(step.graph)
-    for node in r.walk():
-        if node not in forgotten:
-            r.keep(node)
-            continue
+
+    def add(r: Rewriter, node: Node) -> None:
         data, parameters = (step.graph.dtypes[e] for e in node.inputs[:2])
-        op = RNN if data == parameters else RnnWide
-        new = r.add(op, node.attrs, r.inputs(node), node.name, node.annotations)
-        for i in range(new.num_outputs):
-            r.put(Entry(node, i), Entry(new, i))
-    return step.rewritten(r, ordered=False)
+        r.exchange(node, RNN if data == parameters else RnnWide, node.inputs)
+
+    return step.substituted(forgotten, add, ordered=False)

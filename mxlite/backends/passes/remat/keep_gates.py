@@ -19,18 +19,14 @@ from ..target import Target
 def keep_gates(step: Step, target: Target) -> Step:
     """The step with `_rnn_keeping_gates` for every RNN that has a kernel for it. O(nodes)."""
     graph = step.graph
-    if not step.train or not any(n.op is RNN for n in graph.nodes):
+    if not step.train:
         return step
-    r = Rewriter(graph)
-    for node in r.walk():
-        if node.op is not RNN or not _keeps(graph, node, target):
-            r.keep(node)
-            continue
-        ins = r.all_of(_inputs(graph, node))
-        new = r.add(RnnKeepingGates, node.attrs, ins, node.name, node.annotations)
-        for i in range(node.num_outputs):
-            r.put(Entry(node, i), Entry(new, i))
-    return step.rewritten(r, ordered=False)
+    found = [n for n in graph.nodes if n.op is RNN and _keeps(graph, n, target)]
+
+    def add(r: Rewriter, node: Node) -> None:
+        r.exchange(node, RnnKeepingGates, _inputs(graph, node))
+
+    return step.substituted(found, add, ordered=False)
 
 
 def _inputs(graph: Graph, node: Node) -> list[Entry]:

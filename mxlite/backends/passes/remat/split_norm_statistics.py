@@ -14,7 +14,7 @@ The statistics of a norm must be small next to its data, since those of all norm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from math import prod
@@ -47,7 +47,7 @@ def split_norm_statistics(step: Step, target: Target) -> Step:
         return step
     search = _SplitNormSearch(step, cache(target.has_kernel))
     found = frozenset(filter(search.can_split, step.forward))
-    return _SplitNormRewrite(step, found).result() if found else step
+    return step.substituted(found, _split)
 
 
 class _SplitNormSearch:
@@ -84,31 +84,17 @@ class _SplitNormSearch:
         return replace(found, outputs=(channel,) * len(new.output_names), used=used)
 
 
-class _SplitNormRewrite:
-    """The step with the norms `found` as two nodes each."""
-
-    def __init__(self, step: Step, found: Set[Node]) -> None:
-        self.step, self.found = step, found
-        self.made = Rewriter(step.graph)
-
-    def result(self) -> Step:
-        for node in self.made.walk(self.step.num_forward):
-            if node in self.found:
-                self._split(node)
-            else:
-                self.made.keep(node)
-        return self.step.rewritten(self.made)
-
-    def _split(self, norm: Node) -> None:
-        now = replace(norm, inputs=self.made.inputs(norm))
-        first = _statistics(now)
-        again = normalized(now, now.inputs[0], by=first)
-        new = self.made.node_of[norm] = replace(again, name=norm.name, annotations=norm.annotations)
-        self.made.order += [first, new]
-        for name in first.output_names:  # the norm may lack two of them
-            self.made.put(output(norm, "mean"), output(first, name))
-        for i, name in enumerate(norm.output_names):
-            self.made.put(Entry(norm, i), output(first if name in first.output_names else new, name))
+def _split(made: Rewriter, norm: Node) -> None:
+    """Add the statistics of `norm`, and its result."""
+    now = replace(norm, inputs=made.inputs(norm))
+    first = _statistics(now)
+    again = normalized(now, now.inputs[0], by=first)
+    new = made.node_of[norm] = replace(again, name=norm.name, annotations=norm.annotations)
+    made.order += [first, new]
+    for name in first.output_names:  # the norm may lack two of them
+        made.put(output(norm, "mean"), output(first, name))
+    for i, name in enumerate(norm.output_names):
+        made.put(Entry(norm, i), output(first if name in first.output_names else new, name))
 
 
 def _statistics(norm: Node) -> Node:

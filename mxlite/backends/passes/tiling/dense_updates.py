@@ -54,27 +54,21 @@ class _UpdateMatch(NamedTuple):
 )
 def dense_updates(step: Step, target: Target) -> Step:
     """Updates of dense layers, each fused into its gradient. O(inputs)."""
-    graph, found = step.graph, _matches(step)
-    if not found:
-        return step
+    found = _matches(step)
     of_update = {m.update: m for m in found}
     of_gradient = {m.gradient: m for m in found}
-    made = Rewriter(graph)
-    made.order += graph.variables  # weights and states, read before where they stood
-    for node in made.walk(step.num_forward):
-        if node.op is None:
-            continue
+
+    def add(made: Rewriter, node: Node) -> None:
         if node in of_gradient:
             named = dict(zip(node.input_names, made.inputs(node)))
             if any(Entry(node, i) in step.read for i, n in enumerate(node.output_names) if n != "d_weight"):
                 made.replace(node, replace(node, inputs=(named["d_out"],), absent=node.absent | {"data"}))
             if not of_gradient[node].moves:
                 _fuse(made, of_gradient[node])
-        elif node not in of_update:
-            made.keep(node)
         elif of_update[node].moves:
             _fuse(made, of_update[node])
-    return step.rewritten(made)
+
+    return step.substituted(of_update | of_gradient, add)
 
 
 def _matches(step: Step) -> list[_UpdateMatch]:

@@ -44,19 +44,15 @@ _Regions = dict[Node, tuple[Region, Part]]
 def inline_weight_casts(step: Step, target: Target) -> Step:
     """Dense layers that cast their weight, where code can be generated for that. O(inputs)."""
     found = _matches(step, target) if target.storable() else {}
-    if not found:
-        return step
     regions = {reader: made for readers in found.values() for reader, made in readers.items()}
-    made = Rewriter(step.graph)
-    for node in made.walk(step.num_forward):
-        if node in regions:
-            region, result = regions[node]
-            op, name = (Tiled, "out") if node.op is FullyConnected else (TiledGradient, "d_data")
-            made.order.append(new := region.node(op, [result], node, made))
-            made.put(output(node, name), Entry(new))
-        elif node not in found:
-            made.keep(node)
-    return step.rewritten(made)
+
+    def add(made: Rewriter, node: Node) -> None:
+        region, result = regions[node]
+        op, name = (Tiled, "out") if node.op is FullyConnected else (TiledGradient, "d_data")
+        made.order.append(new := region.node(op, [result], node, made))
+        made.put(output(node, name), Entry(new))
+
+    return step.substituted(regions, add, gone=found)
 
 
 def _matches(step: Step, target: Target) -> dict[Node, _Regions]:

@@ -32,23 +32,15 @@ def prologue_updates(step: Step, target: Target) -> Step:
         region, results = _region(step.graph, update)
         if target.has_tile_kernels(region.attrs(results), (*LAYER, *FUSED, update.op)):
             found[update.inputs[1].node] = update, region, results
-    if not found:
-        return step
-    gone = {update for update, *_ in found.values()}
-    made = Rewriter(step.graph)
-    made.order += step.graph.variables  # states are read before where they stood
-    for node in made.walk(step.num_forward):
-        if node.op is None or node in gone:
-            continue
-        if node in found:
-            update, region, results = found[node]
-            new = region.node(TiledUpdate, results, update, made)
-            made.node_of |= {update: new, node: new}
-            made.order.append(new)
-            made.put(Entry(node), Entry(new))
-        else:
-            made.keep(node)
-    return step.rewritten(made)
+
+    def add(made: Rewriter, node: Node) -> None:
+        update, region, results = found[node]
+        new = region.node(TiledUpdate, results, update, made)
+        made.node_of |= {update: new, node: new}
+        made.order.append(new)
+        made.put(Entry(node), Entry(new))
+
+    return step.substituted(found, add, gone={update for update, *_ in found.values()})
 
 
 def _updates(step: Step) -> list[Node]:

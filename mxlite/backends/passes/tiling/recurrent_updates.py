@@ -31,17 +31,8 @@ def recurrent_updates(step: Step, target: Target) -> Step:
     """Updates that make the gradient of recurrent layers' parameters. O(inputs)."""
     graph = step.graph
     found = {u.inputs[1].node: u for u in fusible_updates(step) if _suits(graph, u)}
-    if not found:
-        return step
-    joined = set(found.values())
-    made = Rewriter(graph)
-    made.order += graph.variables
-    for node in made.walk(step.num_forward):
-        if node.op is None or node in joined:
-            continue
-        if node not in found:
-            made.keep(node)
-            continue
+
+    def add(made: Rewriter, node: Node) -> None:
         named = dict(zip(node.input_names, made.inputs(node)))
         data = graph.shapes[node.inputs[node.input_names.index("data")]]
         attrs = GateGradientsAttrs(node.attrs, data, tuple(n for n in _HEADS if n in named))
@@ -58,7 +49,8 @@ def recurrent_updates(step: Step, target: Target) -> Step:
         how = RNNUpdateAttrs(update.op, update.attrs, node.attrs)
         makers = tuple(named[n] for n in RnnUpdate.makers if n in named)
         made.replace(update, Node(RnnUpdate, how, (*makers, weight, *others), update.name))
-    return step.rewritten(made)
+
+    return step.substituted(found, add, gone=set(found.values()))
 
 
 def _suits(graph: Graph, update: Node) -> bool:

@@ -66,25 +66,18 @@ def sample_tiles(step: Step, target: Target) -> Step:
         return step
     search = _TilingSearch(step)
     found = search.rows()
-    if not found:
-        return step
-    row_of = {search.place(row): row for row in found}
-    gone = {n for row in found for n in row} - set(row_of)
-    result = Rewriter(step.graph)
-    for node in result.walk(step.num_forward):
-        if node in gone:
-            continue
-        if node in row_of:
-            row = row_of[node]
-            region, made = _region(step.graph, row, step.read)
-            op = Tiled if all(n.forward is None for n in row) else TiledGradient
-            like = replace(node, name="+".join(n.name for n in row), annotations={})
-            result.order.append(new := region.node(op, [*made.values()], like, result))
-            for i, was in enumerate(made):
-                result.put(was, Entry(new, i))
-        else:
-            result.keep(node)
-    return step.rewritten(result)
+    row_of = {place: row for row in found if (place := search.place(row)) is not None}
+
+    def add(result: Rewriter, node: Node) -> None:
+        row = row_of[node]
+        region, made = _region(step.graph, row, step.read)
+        op = Tiled if all(n.forward is None for n in row) else TiledGradient
+        like = replace(node, name="+".join(n.name for n in row), annotations={})
+        result.order.append(new := region.node(op, [*made.values()], like, result))
+        for i, was in enumerate(made):
+            result.put(was, Entry(new, i))
+
+    return step.substituted(row_of, add, gone={n for row in found for n in row})
 
 
 class _TilingSearch:
@@ -161,7 +154,7 @@ class _TilingSearch:
         between = max(graph.nbytes(_result(n)) for n in row[:-1])
         if 2 * graph.nbytes(made) <= between:
             return True
-        # What the first one reads may die with it anyway, and what it makes take its place.
+        # The inputs of the first one may die with it anyway, and its result take their place.
         return any(
             self._dies(e, row)
             and graph.nbytes(e) == graph.nbytes(made)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from .....core.machine_code import native
 from .....graph.opdef import DType
+from .....ops.norm.norm_arrays import PrologueArrays
 from ...onednn.primitive import address_of, Run
 from ...runtime.threads import num_threads
 from ..calls.team import call, load, threads_for
@@ -37,13 +37,10 @@ class Normalize:
             rows.STRIDE: rows.stride(length),
         }
 
-    def connect(
-        self, data: Any, line: Sequence[Any], out: Any, work: Any, addend: Any, addend_line: Sequence[Any]
-    ) -> Run:
+    def connect(self, data: Any, prologue: PrologueArrays, out: Any, work: Any) -> Run:
         """The call."""
-        names = (rows.FACTOR, rows.SHIFT, rows.ADDEND_FACTOR, rows.ADDEND_SHIFT)
-        arrays = dict(zip(names, (*line, *addend_line)))
-        arrays |= {rows.DATA: data, rows.OUT: out, rows.WORK: work, rows.ADDEND: addend}
+        arrays = {getattr(rows, name.upper()): x for name, x in prologue._asdict().items()}
+        arrays |= {rows.DATA: data, rows.OUT: out, rows.WORK: work}
         given = self.slots | {i: address_of(x) for i, x in arrays.items() if x is not None}
         args = [given.get(i, 0) for i in range(rows.COUNT)]
         return call(_code(self.form), "norm", args, self.threads, keep=tuple(arrays.values()))

@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 
 from .....core.dtype import float32
+from .....graph.grouped import grouped
 from .....graph.opdef import DType
 from .....ops.layout import first
 from .....ops.nn.conv import geometry
 from .....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
-from .....ops.nn.conv_kernels import Geometry
+from .....ops.nn.conv_kernels import Geometry, LinearGradients
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
 from ... import convolution
@@ -29,18 +30,15 @@ def forward(r: base.Request) -> base.ChosenKernel | None:
     if way is None:
         return None
 
-    def connect(
-        xp: Any, a: Any, data: Any, weight: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
-    ) -> Run:
-        run: Run = way.connect(data, weight, bias, addend, out, work, factor)
+    needs = r.op.signature.needs
+
+    def connect(xp: Any, a: Any, *given: Any, out: Any, work: Any) -> Run:
+        have = dict(zip(needs, given))
+        arrays = (have["data"], have["weight"], have["bias"], have.get("addend"), out)
+        run: Run = way.connect(*arrays, work, have.get("factor"))
         return run
 
-    def without(xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, work: Any) -> Run:
-        run: Run = way.connect(data, weight, bias, None, out, work)
-        return run
-
-    run = connect if r.op is ConvolutionEpilogue else without
-    return base.connected(run, way.nbytes, way.name, bits=convolution.bits_of(way))
+    return base.connected(connect, way.nbytes, way.name, like=r.op.forward, bits=convolution.bits_of(way))
 
 
 def way_of(r: base.Request) -> Any:
@@ -75,18 +73,11 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
     spare = r.inputs[1] if bias and not wants_weight else (0,)
     pieces: list[Piece] = [(spare, made), ((max((w.nbytes for w in ways), default=0),), _byte)]
 
+    @grouped
     def connect(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        weight: Any,
-        *,
-        d_data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
+        xp: Any, a: Any, d_out: Any, data: Any, weight: Any, *, made: LinearGradients, work: Any
     ) -> Run:
+        d_data, d_weight, d_bias = made
         unread, scratch = carve(work, pieces)
         calls: list[Run] = []
         if weight_way is not None and (d_weight is not None or d_bias is not None):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from .....core.dtype import float32
+from .....graph.grouped import grouped
 from .....graph.opdef import DType
 from .....ops.layout import first
 from .....ops.nn.conv import geometry
 from .....ops.nn.conv_kernels import Geometry
 from .....ops.nn.normed_convolution import NormedConvolution, NormedConvolutionWeightGradient
+from .....ops.norm.norm_arrays import PrologueArrays
 from .... import base
 from ... import convolution
 from ...compiled import storable, usable
@@ -46,23 +48,11 @@ def by_weight(r: base.Request) -> base.ChosenKernel | None:
     if way is None:
         return None
 
+    @grouped
     def connect(
-        xp: Any,
-        a: Any,
-        grad: Any,
-        data: Any,
-        factor: Any,
-        shift: Any,
-        addend: Any = None,
-        addend_factor: Any = None,
-        addend_shift: Any = None,
-        *,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
+        xp: Any, a: Any, grad: Any, data: Any, given: PrologueArrays, *, d_weight: Any, d_bias: Any, work: Any
     ) -> Run:
-        added = (addend, (addend_factor, addend_shift)) if addend is not None else ()
-        run: Run = way.connect(grad, data, d_weight, d_bias, work, (factor, shift), *added)
+        run: Run = way.connect(grad, data, d_weight, d_bias, work, given)
         return run
 
     return base.connected(connect, way.nbytes, way.name, bits=convolution.bits_of(way))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -27,7 +28,7 @@ from .....ops.vision.upsampling import as_deconvolution, UpSampling
 from .... import base
 from ...convolution.plain import PlainConvolution
 from ...kernel_row import BOTH, kernel_rows
-from ...onednn import in_turn, Run
+from ...onednn import Run
 from ...runtime.threads import num_threads
 from ..generated import compiled_move
 from ..onednn import onednn_move
@@ -78,152 +79,72 @@ def _geometry(r: base.Request) -> Geometry | None:
     return of(r.attrs, data, r.dtypes[0])
 
 
-def convolution(r: base.Request) -> base.ChosenKernel | None:
-    """Kernel of Convolution."""
-    g = _geometry(r)
-    c = g and _plain(g, r.dtypes[0], frozenset({"forward"}), not r.attrs.no_bias)
+class _Roles(NamedTuple):
+    """The arrays of an operator in "y = x convolved with w": names of those that it reads, and of those that
+    it makes, in the order in which they are computed.
+    """
+
+    reads: Mapping[str, str]
+    makes: Mapping[str, str]
+
+
+_ROLES: dict[type[Op] | None, _Roles] = {
+    Convolution: _Roles({"x": "data", "w": "weight"}, {"y": "out"}),
+    Convolution.grad_op: _Roles({"x": "data", "w": "weight", "y": "d_out"}, {"w": "d_weight", "x": "d_data"}),
+    ConvolutionDataGradient: _Roles({"w": "weight", "y": "grad"}, {"x": "out"}),
+    ConvolutionWeightGradient: _Roles({"x": "data", "y": "grad"}, {"w": "out"}),
+    Deconvolution: _Roles({"y": "data", "w": "weight"}, {"x": "out"}),
+    Deconvolution.grad_op: _Roles(
+        {"y": "data", "w": "weight", "x": "d_out"}, {"w": "d_weight", "y": "d_data"}
+    ),
+    DeconvolutionDataGradient: _Roles({"w": "weight", "x": "grad"}, {"y": "out"}),
+    DeconvolutionWeightGradient: _Roles({"y": "data", "x": "grad"}, {"w": "out"}),
+}
+_PASSES = {"x": "by_data", "w": "by_weight", "y": "forward"}
+
+
+def linear(r: base.Request) -> base.ChosenKernel | None:
+    """Kernel of an operator that computes some of the arrays of a convolution from the others."""
+    reads, makes = _ROLES[r.op]
+    g, dtype, needs = _geometry(r), r.dtypes[0], r.op.signature.needs
+    passes = frozenset(_PASSES[role] for role, name in makes.items() if r.is_used(name))
+    # A convolution adds its bias, and computes the gradient in it with that in the weight.
+    sums_bias = r.is_used("d_bias") and not r.attrs.no_bias
+    if r.op is Convolution:
+        bias = not r.attrs.no_bias
+    else:
+        bias = r.op is Convolution.grad_op and sums_bias and "by_weight" in passes
+    c = g and passes and _plain(g, dtype, passes, bias)
     if not c:
         return None
+    # Scratch for the bias gradient if it is not read, and for that without a gradient in the weight.
+    spare = np.dtype(dtype).itemsize * c.g.f * bias if "by_weight" in passes else 0
+    alone = bias_bytes(r.outputs[0], dtype) if sums_bias else 0
 
-    def connect(xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, work: Any) -> Run:
-        bound = c.bound(work)
-        if out is not None:
-            bound.forward(data, weight, bias, out)
-        return bound.run()
-
-    return base.connected(connect, c.nbytes, c.name)
-
-
-def _passes(r: base.Request, by_data: str) -> frozenset[str]:
-    """Passes that the requested gradients need; `by_data` is the pass that computes d_data."""
-    return frozenset(p for p, name in ((by_data, "d_data"), ("by_weight", "d_weight")) if r.is_used(name))
-
-
-def convolution_backward(r: base.Request) -> base.ChosenKernel | None:
-    """The gradients of Convolution."""
-    g = _geometry(r)
-    passes = _passes(r, "by_data")
-    # The bias gradient is computed with the weight gradient.
-    bias = r.is_used("d_bias") and not r.attrs.no_bias and "by_weight" in passes
-    c = g and passes and _plain(g, r.dtypes[0], passes, bias)
-    if not c:
-        return None
-    spare = np.dtype(r.dtypes[0]).itemsize * c.g.f * bias  # scratch for the bias gradient if it is not read
-    alone = bias_bytes(r.outputs[0], r.dtypes[0]) if r.is_used("d_bias") else 0
-
-    def connect(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        weight: Any,
-        *,
-        d_data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-    ) -> Run:
-        unread = work[c.nbytes : c.nbytes + spare].view(r.dtypes[0])
+    def connect(xp: Any, a: Any, *given: Any, work: Any, **made: Any) -> Run:
+        have = dict(zip(needs, given))
+        x, w, y = (have.get(reads.get(role, "")) for role in "xwy")
+        added, d_bias = have.get("bias"), made.get("d_bias")
         bound = c.bound(work[: c.nbytes])
-        if d_weight is not None:
-            bound.by_weight(d_out, data, d_weight, (unread if d_bias is None else d_bias) if bias else None)
-        elif d_bias is not None:
-            bound.calls.append(partial(bias_gradient, xp, d_out, d_bias, work))
-        if d_data is not None:
-            bound.by_data(d_out, weight, d_data)
-        return bound.run()
-
-    return base.connected(connect, max(c.nbytes + spare, alone), c.name)
-
-
-def deconvolution(r: base.Request) -> base.ChosenKernel | None:
-    """Kernel of Deconvolution."""
-    g = _geometry(r)
-    c = g and _plain(g, r.dtypes[0], frozenset({"by_data"}), False)
-    if not c:
-        return None
-
-    def connect(xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, work: Any) -> Run:
-        bound = c.bound(work)
-        if out is not None:
-            bound.by_data(data, weight, out)
-            if bias is not None:
-                spread = bias.reshape(-1, *(1,) * (out.ndim - 2))
-                bound.calls.append(partial(np.add, out, spread, out=out))
-        return bound.run()
-
-    return base.connected(connect, c.nbytes, c.name)
-
-
-def deconvolution_backward(r: base.Request) -> base.ChosenKernel | None:
-    """The gradients of Deconvolution."""
-    g = _geometry(r)
-    passes = _passes(r, "forward")
-    c = g and passes and _plain(g, r.dtypes[0], passes, False)
-    if not c:
-        return None
-    alone = bias_bytes(r.outputs[0], r.dtypes[0]) if r.is_used("d_bias") and not r.attrs.no_bias else 0
-
-    def connect(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        weight: Any,
-        *,
-        d_data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
-    ) -> Run:
-        bound = c.bound(work[: c.nbytes])
-        if d_weight is not None:
-            bound.by_weight(data, d_out, d_weight, None)
-        if d_data is not None:
-            bound.forward(d_out, weight, None, d_data)
+        for role, target in ((role, made[name]) for role, name in makes.items()):
+            if target is None:
+                continue
+            if role == "w":
+                unread = work[c.nbytes : c.nbytes + spare].view(dtype)
+                bound.by_weight(y, x, target, (unread if d_bias is None else d_bias) if bias else None)
+                d_bias = None if bias else d_bias
+            elif role == "x":
+                bound.by_data(y, w, target)
+                if added is not None:
+                    spread = added.reshape(-1, *(1,) * (target.ndim - 2))
+                    bound.calls.append(partial(np.add, target, spread, out=target))
+            else:
+                bound.forward(x, w, added, target)
         if d_bias is not None:
-            bound.calls.append(partial(bias_gradient, xp, d_out, d_bias, work))
+            bound.calls.append(partial(bias_gradient, xp, have["d_out"], d_bias, work))
         return bound.run()
 
-    return base.connected(connect, max(c.nbytes, alone), c.name)
-
-
-def gradient_in_data(r: base.Request) -> base.ChosenKernel | None:
-    """Kernel of _convolution_d_data and _deconvolution_d_data."""
-    g = _geometry(r)
-    name = "by_data" if r.op is ConvolutionDataGradient else "forward"
-    c = g and _plain(g, r.dtypes[0], frozenset({name}), False)
-    if not c:
-        return None
-
-    def connect(xp: Any, a: Any, grad: Any, weight: Any, like: Any, *, out: Any, work: Any) -> Run:
-        bound = c.bound(work)
-        if out is None:
-            return in_turn(())
-        if name == "by_data":
-            bound.by_data(grad, weight, out)
-        else:
-            bound.forward(grad, weight, None, out)
-        return bound.run()
-
-    return base.connected(connect, c.nbytes, c.name)
-
-
-def gradient_in_weight(r: base.Request) -> base.ChosenKernel | None:
-    """Kernel of _convolution_d_weight and _deconvolution_d_weight."""
-    g = _geometry(r)
-    c = g and _plain(g, r.dtypes[0], frozenset({"by_weight"}), False)
-    if not c:
-        return None
-
-    def connect(xp: Any, a: Any, grad: Any, data: Any, *, out: Any, work: Any) -> Run:
-        bound = c.bound(work)
-        if out is not None:
-            pair = (grad, data) if r.op is ConvolutionWeightGradient else (data, grad)
-            bound.by_weight(*pair, out, None)
-        return bound.run()
-
-    return base.connected(connect, c.nbytes, c.name)
+    return base.connected(connect, max(c.nbytes + spare, alone), c.name, like=r.op.forward)
 
 
 def upsampling(r: base.Request) -> base.ChosenKernel | None:
@@ -233,7 +154,7 @@ def upsampling(r: base.Request) -> base.ChosenKernel | None:
     attrs, backward = as_deconvolution(r.attrs), r.op.forward_op is not None
     op = Deconvolution.grad_op if backward else Deconvolution
     assert op is not None
-    kernel = (deconvolution_backward if backward else deconvolution)(replace(r, op=op, attrs=attrs))
+    kernel = linear(replace(r, op=op, attrs=attrs))
     if kernel is None:
         return None
 
@@ -251,17 +172,5 @@ def upsampling(r: base.Request) -> base.ChosenKernel | None:
 
 SERVES = ("ops.nn.conv", "ops.nn.conv_gradients", "ops.nn.deconv", "ops.vision.upsampling")
 ROWS = kernel_rows(
-    BOTH,
-    {
-        UpSampling: upsampling,
-        UpSampling.grad_op: upsampling,
-        Convolution: convolution,
-        Convolution.grad_op: convolution_backward,
-        Deconvolution: deconvolution,
-        Deconvolution.grad_op: deconvolution_backward,
-        ConvolutionDataGradient: gradient_in_data,
-        DeconvolutionDataGradient: gradient_in_data,
-        ConvolutionWeightGradient: gradient_in_weight,
-        DeconvolutionWeightGradient: gradient_in_weight,
-    },
+    BOTH, {UpSampling: upsampling, UpSampling.grad_op: upsampling, **dict.fromkeys(_ROLES, linear)}
 )

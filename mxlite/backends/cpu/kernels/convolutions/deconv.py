@@ -10,8 +10,10 @@ import ml_dtypes
 import numpy as np
 
 from .....core.dtype import float32
+from .....graph.grouped import grouped
 from .....graph.ir import Shape
 from .....ops.layout import first
+from .....ops.nn.conv_kernels import LinearGradients
 from .....ops.nn.deconv import geometry_of
 from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from .....ops.scratch import carve, Piece, scratch_bytes
@@ -58,18 +60,11 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
     sums = _sums(r.outputs[0]) if bias else []
     nbytes = max(scratch_bytes(sums), *(w.nbytes for w in ways))
 
+    @grouped
     def connect(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        weight: Any,
-        *,
-        d_data: Any,
-        d_weight: Any,
-        d_bias: Any,
-        work: Any,
+        xp: Any, a: Any, d_out: Any, data: Any, weight: Any, *, made: LinearGradients, work: Any
     ) -> Run:
+        d_data, d_weight, d_bias = made
         calls: list[Run] = []
         if weight_way is not None and d_weight is not None:
             calls.append(weight_way.connect(data, d_out, d_weight, None, work))

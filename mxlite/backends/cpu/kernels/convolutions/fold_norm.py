@@ -7,7 +7,9 @@ from math import prod
 from typing import Any
 
 from .....core.dtype import float32
+from .....graph.grouped import grouped
 from .....ops.norm.fold_norm import FoldNorm, pieces, scale_of, shift_of
+from .....ops.norm.norm_arrays import NormVectors
 from .....ops.scratch import carve
 from ....base import ChosenKernel, connected, Request
 from ...kernel_row import kernel_rows, LIBRARY
@@ -32,24 +34,14 @@ def _fold(r: Request) -> ChosenKernel | None:
     if primitive is None:
         return None
 
+    @grouped
     def connect(
-        xp: Any,
-        a: Any,
-        weight: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        bias: Any = None,
-        *,
-        out: Any,
-        shift: Any,
-        work: Any,
+        xp: Any, a: Any, weight: Any, norm: NormVectors, bias: Any = None, *, out: Any, shift: Any, work: Any
     ) -> Run:
         scale, offset = carve(work, pieces(shape, float32))
-        calls: list[Run] = [partial(scale_of, xp, a, gamma, moving_var, scale)]
+        calls: list[Run] = [partial(scale_of, xp, a, norm, scale)]
         if shift is not None:
-            calls.append(partial(shift_of, xp, scale, beta, moving_mean, bias, offset, shift))
+            calls.append(partial(shift_of, xp, scale, norm, bias, offset, shift))
         if out is not None:
             both, vector = memory((rows, columns), float32), memory((rows,), float32)
             arrays = {SRC: (both, weight), DST: (both, out), SCALES | SRC: (vector, scale)}

@@ -11,7 +11,7 @@ from .....graph.ir import Shape
 from .....ops.shape.cut import slice_axis
 from .....ops.shape.join import Concat, stack
 from .....ops.shape.split import places_of, SliceChannel, SplitV2, Unconcat
-from ....base import ChosenKernel, connected, Request, Row
+from ....base import ChosenKernel, connected, Request
 from ...compiled import usable
 from ...compiled.runs import copied, RunPart
 from ...kernel_row import GENERATED, kernel_rows
@@ -100,77 +100,28 @@ def _cut(r: Request) -> Cut | None:
     return cut if cut.rows > 1 else None
 
 
-def _join(r: Request) -> ChosenKernel | None:
-    """Kernel of Concat and stack."""
+_JOINS, _SPLITS = (Concat, stack), (SliceChannel, SplitV2, slice_axis)
+
+
+def _row(r: Request) -> ChosenKernel | None:
+    """Kernel of an operator that joins or splits, and of its gradient, which does the reverse."""
     cut = _cut(r)
     if cut is None:
         return None
+    joins = r.op in _JOINS or r.op.forward_op in _SPLITS
+    (result,) = r.op.signature.makes
 
-    def forward(xp: Any, a: Any, *args: Any, out: Any) -> Run:
-        return in_turn(()) if out is None else joined(cut, out, args)
+    def connect(xp: Any, a: Any, *given: Any, **made: Any) -> Run:
+        target = made[result]
+        if not joins:
+            return apart(cut, given[0], target if isinstance(target, tuple) else (target,))
+        parts = given[0] if isinstance(given[0], tuple) else given
+        return in_turn(()) if target is None else joined(cut, target, parts)
 
-    def backward(xp: Any, a: Any, d_out: Any, *, d_args: Any) -> Run:
-        return apart(cut, d_out, d_args)
+    return connected(connect, 0, "compiled copies", like=r.op.forward)
 
-    return connected(backward if r.op.forward_op else forward, 0, "compiled copies")
-
-
-def _split(r: Request) -> ChosenKernel | None:
-    """Kernel of SliceChannel and _split_v2."""
-    cut = _cut(r)
-    if cut is None:
-        return None
-
-    def forward(xp: Any, a: Any, data: Any, *, outs: Any) -> Run:
-        return apart(cut, data, outs)
-
-    def backward(xp: Any, a: Any, d_outs: Any, *, d_data: Any) -> Run:
-        return in_turn(()) if d_data is None else joined(cut, d_data, d_outs)
-
-    return connected(backward if r.op.forward_op else forward, 0, "compiled copies")
-
-
-def _gradient_of_concat(r: Request) -> ChosenKernel | None:
-    """Kernel of _unconcat."""
-    cut = _cut(r)
-    if cut is None:
-        return None
-
-    def forward(xp: Any, a: Any, *args: Any, outs: Any) -> Run:
-        return apart(cut, args[0], outs)
-
-    return connected(forward, 0, "compiled copies")
-
-
-def _slice(r: Request) -> ChosenKernel | None:
-    """Kernel of slice_axis."""
-    cut = _cut(r)
-    if cut is None:
-        return None
-
-    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> Run:
-        return apart(cut, data, (out,))
-
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> Run:
-        return in_turn(()) if d_data is None else joined(cut, d_data, (d_out,))
-
-    return connected(backward if r.op.forward_op else forward, 0, "compiled copies")
-
-
-_OF: dict[Any, Row] = {
-    Concat: _join,
-    stack: _join,
-    SliceChannel: _split,
-    SplitV2: _split,
-    slice_axis: _slice,
-}
 
 SERVES = ("ops.shape.cut", "ops.shape.join", "ops.shape.split")
 ROWS = kernel_rows(
-    GENERATED,
-    {
-        **_OF,
-        **{op.grad_op: row for op, row in _OF.items()},
-        Unconcat: _gradient_of_concat,
-    },
+    GENERATED, {op: _row for of in (*_JOINS, *_SPLITS) for op in (of, of.grad_op)} | {Unconcat: _row}
 )

@@ -27,21 +27,17 @@ def _row(r: Request) -> ChosenKernel | None:
     module, floats = code(form), scratch_floats(form, c)
     threads = threads_for((3 if form.backward else 2) * prod(shape) * r.dtype.itemsize)
 
-    def run(data: Any, result: Any, head: Any, work: Any) -> Run:
+    each = floats // 3 if form.backward else floats
+
+    def connect(xp: Any, a: Any, *given: Any, work: Any, **made: Any) -> Run:
+        (result,) = made.values()
         if result is None:
             return in_turn(())
-        arrays = (data, result, head, work)
+        arrays = (given[-1], result, given[0] if form.backward else None, work)
         addresses = [0 if x is None else address_of(x) for x in arrays]
-        each = floats // 3 if form.backward else floats
         return call(module, "lrn", [*addresses, each, n, c, p], threads, keep=arrays)
 
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
-        return run(data, out, None, work)
-
-    def backward(xp: Any, a: Any, d_out: Any, data: Any, *, d_data: Any, work: Any) -> Run:
-        return run(data, d_data, d_out, work)
-
-    return connected(backward if form.backward else forward, 4 * floats * threads, "compiled LRN")
+    return connected(connect, 4 * floats * threads, "compiled LRN", like=r.op.forward)
 
 
 SERVES = ("ops.norm.lrn", "ops.norm.lrn_channels_last")

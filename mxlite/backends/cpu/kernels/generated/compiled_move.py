@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -43,13 +44,14 @@ def order_of(r: Request) -> tuple[Shape, Axes]:
 def mover(r: Request, connect: Any, nbytes: int, name: str) -> ChosenKernel:
     """A kernel that copies its input to its output: `connect(source, target, work)` makes the call."""
 
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, work: Any) -> Run:
-        return in_turn(()) if out is None else connect(data, out, work)
+    (result,) = r.op.signature.makes
 
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any, work: Any) -> Run:
-        return in_turn(()) if d_data is None else connect(d_out, d_data, work)
+    def linked(xp: Any, a: Any, source: Any, **made: Any) -> Run:
+        target = made[result]
+        return in_turn(()) if target is None else connect(source, target, made["work"])
 
-    return connected(backward if r.op.forward_op else forward, nbytes, name)
+    signature = replace(r.op.signature, services=frozenset(("work",)))
+    return connected(linked, nbytes, name, like=signature)
 
 
 def _row(r: Request) -> ChosenKernel | None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .....core.machine_code import native
-from .....graph.grouped import grouped
 from .....graph.opdef import DType
 from .....ops.nn.normed_convolution import NormLine
 from .....ops.norm.norm import around_channels, BatchNorm
 from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import NormActLine
-from .....ops.norm.norm_arrays import NormAddend, NormGradients, NormMoments, NormResults, NormVectors
 from .....ops.norm.norm_remat import NormRemat
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
@@ -112,200 +111,90 @@ def _form(r: Request, train: bool) -> NormForm | None:
     return NormForm(r.dtype.name, batch, gamma=not a.fix_gamma, relu=getattr(a, "relu", False))
 
 
-def forward(r: Request) -> ChosenKernel | None:
-    """A norm with its epilogue."""
-    form = _form(r, r.train)
-    if form is None:
-        return None
-    layout = _Layout(r)
-    added, leaves_line = _added(r), r.op is NormActLine
-    if leaves_line and not layout.in_rows:
-        return None
-    pieces = layout.pieces()
-
-    @grouped
-    def connect(
-        xp: Any,
-        a: Any,
-        data: Any,
-        vectors: NormVectors,
-        more: NormAddend,
-        *,
-        made: NormResults,
-        work: Any,
-        train: bool,
-    ) -> Run:
-        spare, own = carve(work, pieces)
-        form = _form(r, train)
-        assert form is not None
-        s = layout.slots
-        arrays = {
-            s.DATA: data, s.ADDEND: more.addend, s.OUT: made.out, s.GAMMA: vectors.gamma,
-            s.BETA: vectors.beta, s.MOVING_MEAN: vectors.moving_mean, s.MOVING_VAR: vectors.moving_var,
-            s.MEAN: spare[0] if made.mean is None else made.mean,
-            s.VAR: spare[1] if made.var is None else made.var,
-        }  # fmt: skip
-        if layout.in_rows:
-            arrays[s.WORK] = own
-        if leaves_line:
-            arrays |= {
-                s.FACTOR: spare[2] if made.factor is None else made.factor,
-                s.SHIFT: spare[3] if made.shift is None else made.shift,
-                s.ADDEND_FACTOR: more.addend_factor, s.ADDEND_SHIFT: more.addend_shift,
-            }  # fmt: skip
-        form = replace(
-            form,
-            addend=added,
-            result=made.out is not None,
-            line=leaves_line,
-            past_cache=layout.is_past_cache(made.out, data, more.addend),
-        )
-        return layout.run("forward", form, a, arrays, 3 * data.nbytes)
-
-    return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
-
-
-def backward(r: Request) -> ChosenKernel | None:
-    """The gradients of a norm with its epilogue."""
-    form = _form(r, r.train)
-    if form is None or not r.is_used("d_out"):
-        return None
-    layout = _Layout(r)
-    of_line = r.op is NormActLine.grad_op
-    added = _added(r) if of_line and form.relu else ""
-    if of_line and not layout.in_rows:
-        return None
-    pieces = layout.pieces()
-
-    @grouped
-    def connect(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        data: Any,
-        gamma: Any,
-        beta: Any,
-        moments: NormMoments,
-        more: NormAddend,
-        out: Any = None,
-        *,
-        made: NormGradients,
-        work: Any,
-        train: bool,
-    ) -> Run:
-        spare, own = carve(work, pieces)
-        d_addend = made.d_addend
-        form = _form(r, train)
-        assert form is not None
-        s = layout.slots
-        arrays = {
-            s.DATA: data, s.OUT: out, s.GAMMA: gamma, s.BETA: beta, s.MEAN: moments.mean,
-            s.VAR: moments.var, s.MOVING_MEAN: moments.moving_mean,
-            s.MOVING_VAR: moments.moving_var, s.D_OUT: d_out, s.D_DATA: made.d_data,
-            s.D_GAMMA: spare[0] if made.d_gamma is None else made.d_gamma,
-            s.D_BETA: spare[1] if made.d_beta is None else made.d_beta, s.D_ADDEND: d_addend,
-        }  # fmt: skip
-        if layout.in_rows:
-            arrays[s.WORK] = own
-        if of_line:
-            arrays |= {
-                s.ADDEND: more.addend, s.ADDEND_FACTOR: more.addend_factor, s.ADDEND_SHIFT: more.addend_shift,
-            }  # fmt: skip
-        # Without a mask, the gradient of the addend equals that of the output: in place it needs no work.
-        same = d_addend is None or (not form.relu and address_of(d_addend) == address_of(d_out))
-        form = replace(
-            form,
-            addend=added,
-            stored=not same,
-            by_out=out is not None,
-            result=made.d_data is not None,
-            past_cache=layout.is_past_cache(made.d_data, data, d_out),
-        )
-        return layout.run("backward", form, a, arrays, 5 * data.nbytes)
-
-    return connected(connect, scratch_bytes(pieces), "compiled norm", mutates=True, bits=())
-
-
 def _added(r: Request) -> str:
     """Kind of the addend of a norm; see `NormForm`."""
     return getattr(r.attrs, "plus", "array" if getattr(r.attrs, "add", False) else "")
 
 
-def line(r: Request) -> ChosenKernel | None:
-    """Kernel that computes a norm's factor and shift for each channel."""
-    form = _form(r, r.train)
-    if form is None:
-        return None
-    layout = _Layout(r)
-    if not layout.in_rows:
-        return None
-    pieces = layout.pieces()
-
-    @grouped
-    def connect(
-        xp: Any,
-        a: Any,
-        data: Any,
-        vectors: NormVectors,
-        *,
-        factor: Any,
-        shift: Any,
-        mean: Any,
-        var: Any,
-        work: Any,
-        train: bool,
-    ) -> Run:
-        spare, own = carve(work, pieces)
-        form = _form(r, train)
-        assert form is not None
-        s = norm_rows
-        made = [x if w is None else w for w, x in zip((factor, shift, mean, var), spare)]
-        arrays = {
-            s.DATA: data, s.GAMMA: vectors.gamma, s.BETA: vectors.beta, s.MOVING_MEAN: vectors.moving_mean,
-            s.MOVING_VAR: vectors.moving_var, s.WORK: own,
-            **dict(zip((s.FACTOR, s.SHIFT, s.MEAN, s.VAR), made)),
-        }  # fmt: skip
-        return layout.run("forward", replace(form, result=False, line=True), a, arrays, 2 * data.nbytes)
-
-    return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
+Arrays = Mapping[str, Any]
+"""Arrays of a call by the operator's names, which are those of the code's slots; None for absent ones."""
 
 
-def again(r: Request) -> ChosenKernel | None:
-    """Kernel that recomputes the result of a norm from its known statistics."""
-    form = _form(r, train=False)
-    if form is None:
-        return None
-    layout = _Layout(r)
-    if not layout.in_rows:
-        return None
-    pieces = layout.pieces()
+def _row(
+    way: str,
+    facts: Callable[[Request, NormForm, _Layout, Arrays], dict[str, Any]],
+    sweeps: int,
+    own: tuple[str, ...] = (),
+) -> Callable[[Request], ChosenKernel | None]:
+    """A row for the generated code named `way`.
 
-    def connect(
-        xp: Any,
-        a: Any,
-        data: Any,
-        gamma: Any,
-        beta: Any,
-        mean: Any,
-        var: Any,
-        addend: Any = None,
-        addend_factor: Any = None,
-        addend_shift: Any = None,
-        *,
-        out: Any,
-        work: Any,
-    ) -> Run:
-        s = norm_rows
-        arrays = {
-            s.DATA: data, s.ADDEND: addend, s.OUT: out, s.GAMMA: gamma, s.BETA: beta, s.MEAN: mean,
-            s.VAR: var, s.WORK: carve(work, pieces)[1], s.ADDEND_FACTOR: addend_factor,
-            s.ADDEND_SHIFT: addend_shift,
-        }  # fmt: skip
-        own = replace(form, addend=_added(r), past_cache=layout.is_past_cache(out, data, addend))
-        return layout.run("again", own, a, arrays, 3 * data.nbytes)
+    `facts(request, form, layout, arrays)` are the fields of the form that follow from the arrays of a call.
+    `sweeps`: how often it goes through as many bytes as the data have. `own`: outputs that it writes whether
+    they are read or not.
+    """
 
-    return connected(connect, scratch_bytes(pieces), "compiled norm", bits=())
+    def chosen(r: Request) -> ChosenKernel | None:
+        again, back = way == "again", way == "backward"
+        known = _form(r, r.train and not again)
+        if known is None or (back and not r.is_used("d_out")):
+            return None
+        layout = _Layout(r)
+        if not layout.in_rows and (r.op.forward_op or r.op) in _IN_ROWS:
+            return None
+        pieces, needs = layout.pieces(), r.op.signature.needs
 
+        def connect(xp: Any, a: Any, *given: Any, work: Any, train: bool = False, **made: Any) -> Run:
+            spare, scratch = carve(work, pieces)
+            arrays = dict(zip(needs, given)) | made
+            for name, vector in zip(own, spare):
+                if name in made and made[name] is None:
+                    arrays[name] = vector
+            form = _form(r, train and not again)
+            assert form is not None
+            form = replace(form, **facts(r, form, layout, arrays))
+            if layout.in_rows:
+                arrays["work"] = scratch
+            slots = {getattr(layout.slots, name.upper()): array for name, array in arrays.items()}
+            return layout.run(way, form, a, slots, sweeps * arrays["data"].nbytes)
+
+        nbytes = scratch_bytes(pieces)
+        return connected(connect, nbytes, "compiled norm", like=r.op.forward, mutates=back, bits=())
+
+    return chosen
+
+
+def _made(r: Request, form: NormForm, layout: _Layout, arrays: Arrays) -> dict[str, Any]:
+    """Facts of a pass that writes the result."""
+    out = arrays.get("out")
+    return {
+        "addend": _added(r),
+        "result": out is not None,
+        "line": r.op in (NormLine, NormActLine),
+        "past_cache": layout.is_past_cache(out, arrays["data"], arrays.get("addend")),
+    }
+
+
+def _gradient(r: Request, form: NormForm, layout: _Layout, arrays: Arrays) -> dict[str, Any]:
+    """Facts of the pass that writes the gradients."""
+    d_out, d_data, d_addend = arrays["d_out"], arrays["d_data"], arrays.get("d_addend")
+    # Without a mask, the gradient of the addend equals that of the output: in place it needs no work.
+    same = d_addend is None or (not form.relu and address_of(d_addend) == address_of(d_out))
+    return {
+        "addend": _added(r) if r.op is NormActLine.grad_op and form.relu else "",
+        "stored": not same,
+        "by_out": arrays.get("out") is not None,
+        "result": d_data is not None,
+        "past_cache": layout.is_past_cache(d_data, arrays["data"], d_out),
+    }
+
+
+_IN_ROWS = (NormActLine, NormLine, NormRemat)  # whose code is for rows alone
+_STATISTICS = ("mean", "var", "factor", "shift")
+
+forward = _row("forward", _made, 3, _STATISTICS)
+backward = _row("backward", _gradient, 5, ("d_gamma", "d_beta"))
+line = _row("forward", _made, 2, _STATISTICS)
+again = _row("again", _made, 3)
 
 SERVES = (
     "ops.nn.normed_convolution",

@@ -35,29 +35,24 @@ def _row(r: Request) -> ChosenKernel | None:
     table = t.backward if backward else t.forward
     threads = threads_for(r.dtype.itemsize * (prod(r.inputs[0]) + prod(r.outputs[0])))
 
-    def run(data: Any, out: Any, index: Any, weights: Any = t.weights) -> Run:
+    signature = r.op.signature
+
+    def connect(xp: Any, a: Any, *given: Any, **made: Any) -> Run:
+        if all(made[n] is None for n in signature.makes):
+            return in_turn(())
+        have = dict(zip(signature.needs, given)) | made
+        data, out = (have["d_data"], have["d_out"]) if backward else (have["data"], have["out"])
+        index, weights = have.get("index"), have.get("gamma", t.weights)
         numbered = numbers if index is not None else ""
         form = PoolForm(kind, backward, r.dtype.name, numbered, out is not None, signed)
         addresses = [0 if x is None else address_of(x) for x in (data, out, index, table, weights)]
         return call(code(form), "pool", [*addresses, *arguments(sizes(w))], threads, keep=t)
 
-    def forward(xp: Any, a: Any, data: Any, *, out: Any, index: Any) -> Run:
-        return in_turn(()) if out is None and index is None else run(data, out, index)
-
-    def chosen(xp: Any, a: Any, data: Any, index: Any, *, out: Any) -> Run:
-        return run(data, out, index)
-
-    def extreme(xp: Any, a: Any, data: Any, gamma: Any, *, out: Any, index: Any) -> Run:
-        return in_turn(()) if out is None and index is None else run(data, out, index, gamma)
-
-    def gradient(xp: Any, a: Any, d_out: Any, index: Any, *, d_data: Any) -> Run:
-        return in_turn(()) if d_data is None else run(d_data, d_out, index)
-
     # Compile now, while plans are made.
     code(PoolForm(kind, backward, r.dtype.name, numbers if kind != "sum" else "", signed=signed))
-    way = gradient if backward else chosen if chooses else extreme if signed else forward
     what = f"{'chosen' if chooses else 'extreme' if signed else a.pool_type} pooling"
-    return connected(way, 0, f"compiled {what}" + (", backward" if backward else ""))
+    name = f"compiled {what}" + (", backward" if backward else "")
+    return connected(connect, 0, name, like=r.op.forward)
 
 
 SERVES = ("ops.nn.pool_channels_last",)

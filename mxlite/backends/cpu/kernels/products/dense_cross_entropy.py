@@ -10,14 +10,15 @@ import numpy as np
 
 from .....core.dtype import float32
 from .....core.machine_code import native
+from .....graph.grouped import grouped
 from .....graph.ir import Shape
 from .....graph.opdef import DType
 from .....ops.elementwise.cast import Cast
 from .....ops.optim.update import settings
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import Backend, ChosenKernel, connected, Request
-from ....fused.dense_cross_entropy import DenseCrossEntropy
-from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate
+from ....fused.dense_cross_entropy import DenseCrossEntropy, LossGradients, LossInputs
+from ....fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, LossAndGradients
 from ....fused.tile_sizes import score_tiles, weight_cast_tiles
 from ...compiled import call, cross_entropy, storable, threads_for, usable
 from ...compiled.nests import ColumnSum
@@ -109,13 +110,18 @@ class _Chunks(NamedTuple):
         return f"{narrowing}{product}, compiled cross entropy, {self.whole.rows} rows at a time"
 
     def calls(
-        self, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, outs: Any, work: Any,
+        self,
+        given: LossInputs,
+        out: Any,
+        gradients: LossGradients,
+        work: Any,
         scaled: Callable[[Any], tuple[list[Run], Any, dict[str, Any]]] = lambda rows: ([], rows, {}),
-    ) -> list[Run]:  # fmt: skip
-        """outs: as in `_dense_cross_entropy`. `scaled(rows)` gives the calls that prepare rows of data as a
-        factor of the weight gradient, that factor, and further arguments of the product.
+    ) -> list[Run]:
+        """`scaled(rows)` gives the calls that prepare rows of data as a factor of the weight gradient, that
+        factor, and further arguments of the product.
         """
-        out, d_data, d_weight, d_bias = outs
+        data, weight, bias, label, d_out = given
+        d_data, d_weight, d_bias = gradients
         scores, losses, scratch, held, wide = carve(work, self.pieces)
         x = data.reshape(self.rows, self.width)
         d_x = None if d_data is None else d_data.reshape(self.rows, self.width)
@@ -201,12 +207,9 @@ def _loss(r: Request) -> ChosenKernel | None:
     if made is None:
         return None
 
-    def connect(
-        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, *,
-        out: Any, d_data: Any, d_weight: Any, d_bias: Any, work: Any,
-    ) -> Run:  # fmt: skip
-        outs = out, d_data, d_weight, d_bias
-        return in_turn(made.calls(data, weight, bias, label, d_out, outs, work))
+    @grouped
+    def connect(xp: Any, a: Any, given: LossInputs, *, out: Any, gradients: LossGradients, work: Any) -> Run:
+        return in_turn(made.calls(given, out, gradients, work))
 
     return connected(connect, scratch_bytes(made.pieces), made.name)
 
@@ -238,10 +241,10 @@ def _update(r: Request) -> ChosenKernel | None:
         ((1,), float32),
     ]
 
+    @grouped
     def connect(
-        xp: Any, a: Any, data: Any, weight: Any, bias: Any, label: Any, d_out: Any, state: Any, hyper: Any, *,
-        out: Any, d_data: Any, d_bias: Any, work: Any,
-    ) -> Run:  # fmt: skip
+        xp: Any, a: Any, given: LossInputs, state: Any, hyper: Any, *, outs: LossAndGradients, work: Any
+    ) -> Run:
         for_chunks, rows, factor = carve(work, pieces)
 
         def set_factor() -> None:
@@ -257,10 +260,10 @@ def _update(r: Request) -> ChosenKernel | None:
         before: list[Run] = [set_factor]
         if growth.adds[0] != keeps:
             before.append(partial(np.multiply, state, np.float32(keeps), state))
-        outs = out, d_data, state, d_bias
-        calls = made.calls(data, weight, bias, label, d_out, outs, for_chunks, scaled)
+        gradients = LossGradients(outs.d_data, state, outs.d_bias)
+        calls = made.calls(given, outs.out, gradients, for_chunks, scaled)
         more, rates = rest.reads(hyper, attrs.row)
-        return in_turn([*before, *calls, *more, rest.run(rates, [((weight, state), weight)])])
+        return in_turn([*before, *calls, *more, rest.run(rates, [((given.weight, state), given.weight)])])
 
     name = f"{made.name}, {op.op_name}"
     return connected(connect, scratch_bytes(pieces), name, mutates=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
 
 from .....ops.linalg.linalg import batch_dot, dot
 from .....ops.linalg.matrices import LinalgGemm, LinalgGemm2
-from ....base import ChosenKernel, Request
+from ....base import ChosenKernel, Request, Row
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import Run
 from ...onednn.product import Layout
@@ -18,17 +18,6 @@ from ...products import products, Term
 
 def _turned(x: Layout, turn: bool) -> Layout:
     return x.turned if turn else x
-
-
-def _back(
-    x: Layout, y: Layout, out: Layout, names: tuple[str, str, str, str, str], alpha: float = 1.0
-) -> list[Term]:
-    """Terms of the factors' gradients for out = alpha * x @ y. names: those of d_out, x, y, d_x, d_y."""
-    d, left, right, d_left, d_right = names
-    return [
-        Term(d, right, d_left, (out, y.turned, x), alpha=alpha),
-        Term(left, d, d_right, (x.turned, out, y), alpha=alpha),
-    ]
 
 
 def _sides(r: Request) -> tuple[Layout, Layout, Layout]:
@@ -43,14 +32,6 @@ def _sides(r: Request) -> tuple[Layout, Layout, Layout]:
     return left, right, Layout.dense(m, n)
 
 
-def _dot(r: Request) -> ChosenKernel | None:
-    return products(r, [Term("lhs", "rhs", "out", _sides(r))])
-
-
-def _dot_gradient(r: Request) -> ChosenKernel | None:
-    return products(r, _back(*_sides(r), ("d_out", "lhs", "rhs", "d_lhs", "d_rhs")))
-
-
 def _batched_sides(r: Request) -> tuple[Layout, Layout, Layout]:
     left, right = ((prod(s[:-2]), *s[-2:]) for s in r.inputs[:2])
     out = r.outputs[0]
@@ -59,14 +40,6 @@ def _batched_sides(r: Request) -> tuple[Layout, Layout, Layout]:
         _turned(Layout.dense(*right), r.attrs.transpose_b),
         Layout.dense(prod(out[:-2]), *out[-2:]),
     )
-
-
-def _batch_dot(r: Request) -> ChosenKernel | None:
-    return products(r, [Term("lhs", "rhs", "out", _batched_sides(r))])
-
-
-def _batch_dot_gradient(r: Request) -> ChosenKernel | None:
-    return products(r, _back(*_batched_sides(r), ("d_out", "lhs", "rhs", "d_lhs", "d_rhs")))
 
 
 def _matrices(r: Request) -> tuple[Layout, Layout, Layout] | None:
@@ -85,53 +58,54 @@ def _plain_sides(r: Request) -> tuple[Layout, Layout, Layout]:
     )
 
 
-def _gemm2(r: Request) -> ChosenKernel | None:
-    sides = _matrices(r)
-    return None if sides is None else products(r, [Term("A", "B", "out", sides, alpha=r.attrs.alpha)])
+Sides = Callable[[Request], "tuple[Layout, Layout, Layout] | None"]
 
 
-def _gemm2_gradient(r: Request) -> ChosenKernel | None:
-    sides = _matrices(r)
-    if sides is None:
-        return None
-    return products(r, _back(*sides, ("d_out", "A", "B", "d_A", "d_B"), r.attrs.alpha))
+def _rows(op: Any, sides: Sides) -> dict[Any, Row]:
+    """Rows of ``out = alpha * left @ right + beta * C``, C being the third input if there is one, and of its
+    gradient.
+    """
+    left, right, *added = op.inputs
+
+    def forward(r: Request) -> ChosenKernel | None:
+        found = sides(r)
+        if found is None:
+            return None
+        term = Term(left, right, "out", found, alpha=getattr(r.attrs, "alpha", 1.0), adds=bool(added))
+        return products(r, [term], _scaled(r, "C", "out") if added else None)
+
+    def backward(r: Request) -> ChosenKernel | None:
+        found = sides(r)
+        if found is None:
+            return None
+        (x, y, out), alpha = found, getattr(r.attrs, "alpha", 1.0)
+        terms = [
+            Term("d_out", right, f"d_{left}", (out, y.turned, x), alpha=alpha),
+            Term(left, "d_out", f"d_{right}", (x.turned, out, y), alpha=alpha),
+        ]
+        return products(r, terms, _scaled(r, "d_out", "d_C") if added else None)
+
+    return {op: forward, op.grad_op: backward}
 
 
-def _gemm(r: Request) -> ChosenKernel | None:
-    sides = _matrices(r)
-    if sides is None:
-        return None
+def _scaled(r: Request, source: str, target: str) -> Callable[[Any, Mapping[str, Any]], Sequence[Run]]:
+    """Calls before the products: an array times `beta`."""
 
-    def scaled(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
-        return [partial(xp.multiply, arrays["C"], r.attrs.beta, out=arrays["out"])]
-
-    return products(r, [Term("A", "B", "out", sides, alpha=r.attrs.alpha, adds=True)], scaled)
-
-
-def _gemm_gradient(r: Request) -> ChosenKernel | None:
-    sides = _matrices(r)
-    if sides is None:
-        return None
-
-    def scaled(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
-        if arrays["d_C"] is None:
+    def calls(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
+        if arrays[target] is None:
             return []
-        return [partial(xp.multiply, arrays["d_out"], r.attrs.beta, out=arrays["d_C"])]
+        return [partial(xp.multiply, arrays[source], r.attrs.beta, out=arrays[target])]
 
-    return products(r, _back(*sides, ("d_out", "A", "B", "d_A", "d_B"), r.attrs.alpha), scaled)
+    return calls
 
 
 SERVES = ("ops.linalg.linalg", "ops.linalg.matrices")
 ROWS = kernel_rows(
     BOTH,
     {
-        dot: _dot,
-        dot.grad_op: _dot_gradient,
-        batch_dot: _batch_dot,
-        batch_dot.grad_op: _batch_dot_gradient,
-        LinalgGemm2: _gemm2,
-        LinalgGemm2.grad_op: _gemm2_gradient,
-        LinalgGemm: _gemm,
-        LinalgGemm.grad_op: _gemm_gradient,
+        **_rows(dot, _sides),
+        **_rows(batch_dot, _batched_sides),
+        **_rows(LinalgGemm2, _matrices),
+        **_rows(LinalgGemm, _matrices),
     },
 )
