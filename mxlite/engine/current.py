@@ -101,10 +101,11 @@ def use_engine(engine: Engine | str) -> Iterator[Engine]:
 
 @contextmanager
 def inline_engine(name: str = "") -> Iterator[Engine]:
-    """A context inside an operation: this thread's pushes run at once, on this thread. `name` is for watchers.
+    """A context inside an operation: this thread's pushes run at once, on this thread.
 
     So user code that is part of an operation can call whatever it likes, and waits for nobody: there is no
     deadlock, even with one worker. Raises the first failure that nobody has seen when the scope ends.
+    Watchers are told `name`.
     """
     engine = InlineEngine()
     outside = _current.get("engine")

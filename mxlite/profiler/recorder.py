@@ -27,9 +27,9 @@ SAMPLE_NS = 1_000_000  # the least time between two looks at resident memory
 class RecordedCall(NamedTuple):
     """One kernel call, or one operation that is no kernel; times are nanoseconds of `perf_counter_ns`.
 
-    `kind` is "program" (a step of a bound program), "operator" (an operation on arrays), "Custom Operator" (what
-    an operator of the user's does inside; the name is MXNet's) or "engine" (anything else that was pushed:
-    copies, assignments, closures of the user's).
+    `kind` is "program" (a step of a bound program), "operator" (an operation on arrays), "Custom Operator"
+    (what an operator of the user's does inside; the name is MXNet's) or "engine" (anything else that was
+    pushed: copies, assignments, closures of the user's).
     """
 
     thread: int
