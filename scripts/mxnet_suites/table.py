@@ -73,7 +73,7 @@ def page(suites: Mapping[str, Sequence[File]], why: Mapping[str, str]) -> str:
             ),
             "## What mxlite does not pass",
             "",
-            "The reasons are those that the [guide](../../docs/guide.md#move-from-mxnet) gives.",
+            "The reasons are those that the [guide](../../docs/guide.md#mxnets-own-tests) gives.",
             "",
             "| tests of | file | test | outcome | reason |",
             "|---|---|---|---|---|",

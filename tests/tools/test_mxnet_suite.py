@@ -95,3 +95,17 @@ def test_a_test_counts_if_it_is_ours_and_the_wheel_passes_it(suite):
     assert "process ended with 3" in said
     page, _ = suite(fast=True)  # only what ran out of time runs again
     assert cells(page, "1.9.1", "6") == [["1.9.1", "6", "5", "3", "60.0%"]]
+
+
+def test_the_guide_names_what_fails_and_nothing_else(monkeypatch):
+    for folder in ("scripts", "benchmarks"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    from mxnet_suites.table import reasons
+
+    page = max((ROOT / "benchmarks/results").glob("*-mxnet-suites.md")).read_text()
+    failing = {
+        row[2].strip("`")
+        for row in cells(page, "1.9.1") + cells(page, "1.0.0")
+        if len(row) == 5 and "`" in row[2]
+    }
+    assert failing == set(reasons((ROOT / "docs/guide.md").read_text()))
