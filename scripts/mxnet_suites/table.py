@@ -50,8 +50,10 @@ def reasons(guide: str) -> dict[str, str]:
 
 def page(suites: Mapping[str, Sequence[File]], why: Mapping[str, str]) -> str:
     """The tables of all suites, by MXNet's version; `why` has the reasons by test."""
-    counts, failing = [], []
-    for version, files in suites.items():
+    counts, failing, missing = [], [], []
+    for version, every in suites.items():
+        files = [file for file in every if file.wheel and file.mxlite]
+        missing += [f"{file.name}.py of {version}" for file in every if file not in files]
         concerned = sum(len(file.concerned) for file in files)
         counted = sum(len(file.counted) for file in files)
         passed = counted - sum(len(file.failing) for file in files)
@@ -67,6 +69,11 @@ def page(suites: Mapping[str, Sequence[File]], why: Mapping[str, str]) -> str:
             "has, without tests whose text names Gluon, mx.np, the C interface or SVRG. A test counts if the",
             "wheel passes it.",
             "",
+            *(
+                [f"Not run on both sides, and in no number here: {', '.join(missing)}.", ""]
+                if missing
+                else []
+            ),
             markdown(
                 ["tests of", "on what mxlite has", "the wheel passes", "mxlite passes of these", "share"],
                 counts,
