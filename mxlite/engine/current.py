@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import get_ident
 
 from ..core import config
@@ -100,14 +100,17 @@ def use_engine(engine: Engine | str) -> Iterator[Engine]:
 
 
 @contextmanager
-def inline_engine() -> Iterator[Engine]:
+def inline_engine(name: str = "") -> Iterator[Engine]:
     """A context inside an operation: this thread's pushes run at once, on this thread.
 
     So user code that is part of an operation can call whatever it likes, and waits for nobody: there is no
     deadlock, even with one worker. Raises the first failure that nobody has seen when the scope ends.
+    Watchers are told `name`.
     """
     engine = InlineEngine()
-    with _pushed_to(engine):
+    outside = _current.get("engine")
+    inside = outside.watcher.inside(name) if isinstance(outside, WatchedEngine) else nullcontext()
+    with inside as watcher, _pushed_to(engine if watcher is None else WatchedEngine(engine, watcher)):
         yield engine
         engine.wait_all()
 

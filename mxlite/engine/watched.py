@@ -21,6 +21,9 @@ class Watcher(Protocol):
         self, fn: Callable[[], object], name: str, device: str, kind: str
     ) -> Callable[[], object]: ...
 
+    def inside(self, name: str) -> AbstractContextManager[Watcher | None]:
+        """A context in which an operation runs the user's code: what watches that code's own pushes."""
+
 
 class WatchedEngine(Engine):
     """`inner`, whose pushes go through `watcher`. All state is that of `inner`."""

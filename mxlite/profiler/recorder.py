@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from threading import get_ident
@@ -26,8 +27,9 @@ SAMPLE_NS = 1_000_000  # the least time between two looks at resident memory
 class RecordedCall(NamedTuple):
     """One kernel call, or one operation that is no kernel; times are nanoseconds of `perf_counter_ns`.
 
-    `kind` is "program" (a step of a bound program), "operator" (an operation on arrays) or "engine" (anything
-    else that was pushed: copies, assignments, closures of the user's).
+    `kind` is "program" (a step of a bound program), "operator" (an operation on arrays), "Custom Operator"
+    (what an operator of the user's does inside; the name is MXNet's) or "engine" (anything else that was
+    pushed: copies, assignments, closures of the user's).
     """
 
     thread: int
@@ -102,20 +104,35 @@ class Recorder:
             return run
         if not self.wanted.operators:
             return fn
-        facts = getattr(name, "facts", None)
-        if facts is not None:
-            return partial(self._run, fn, "operator", facts())
-        label = name or str(getattr(fn, "__qualname__", "operation"))
-        return partial(self._run, fn, "engine", Facts(label, label, kind, "", 0.0, 0))
+        return partial(
+            self._run, fn, "operator" if hasattr(name, "facts") else "engine", _facts(fn, name, kind)
+        )
 
     def _run(self, fn: Callable[[], object], kind: str, facts: Facts) -> None:
         start = perf_counter_ns()
         try:
             fn()
         finally:
-            stop = perf_counter_ns()
-            self._calls.append(RecordedCall(self.thread(), start, stop, kind, facts))
-            self._sample(stop)
+            self.note(start, kind, facts)
+
+    def note(self, start: int, kind: str, facts: Facts) -> int:
+        """Record a call that ends now, on this thread; when that is."""
+        stop = perf_counter_ns()
+        self._calls.append(RecordedCall(self.thread(), start, stop, kind, facts))
+        self._sample(stop)
+        return stop
+
+    @contextmanager
+    def inside(self, name: str) -> Iterator[CustomCall | None]:
+        """A context in which an operator of the user's runs, called `name`; its parts are recorded."""
+        if not self.wanted.operators:
+            yield None
+            return
+        call = CustomCall(self, name)
+        try:
+            yield call
+        finally:
+            call.end_of_python()
 
     def _note_segment(self, sheet: Any, first: int, stamps: list[int]) -> None:
         self._segments.append((self.thread(), sheet, first, stamps))
@@ -154,6 +171,46 @@ class Recorder:
                 for s, at in enumerate(stamps[:-1], first):
                     yield Count(at, "arena", "planned live bytes", sheet.live_bytes[s])
         yield from self.counts
+
+
+class CustomCall:
+    """One call of an operator of the user's: the operations that it pushes, and the Python between them."""
+
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._since = perf_counter_ns()
+
+    def __call__(self, fn: Callable[[], object], name: str, device: str, kind: str) -> Callable[[], object]:
+        self.end_of_python()
+        return partial(self._run, fn, _facts(fn, name, kind))
+
+    def inside(self, name: str) -> AbstractContextManager[Any]:
+        return self._recorder.inside(name)
+
+    def end_of_python(self) -> None:
+        """Record the stretch of Python that ends now."""
+        self._note(Facts("pure_python", "pure_python", "Python", "", 0.0, 0))
+
+    def _run(self, fn: Callable[[], object], facts: Facts) -> None:
+        try:
+            fn()
+        finally:
+            self._note(facts)
+
+    def _note(self, facts: Facts) -> None:
+        name = f"{self._name}::{facts.operator}"
+        facts = replace(facts, name=name, operator=name)
+        self._since = self._recorder.note(self._since, "Custom Operator", facts)
+
+
+def _facts(fn: Callable[[], object], name: str, kind: str) -> Facts:
+    """What is known of an operation about to be pushed."""
+    facts: Callable[[], Facts] | None = getattr(name, "facts", None)
+    if facts is not None:
+        return facts()
+    label = name or str(getattr(fn, "__qualname__", "operation"))
+    return Facts(label, label, kind, "", 0.0, 0)
 
 
 def resident_bytes() -> int:

@@ -70,6 +70,7 @@ def table_of(rows: list[Row], sort_by: str, ascending: bool) -> str:
     titles = {
         "program": "Kernels of bound programs",
         "operator": "Operations on arrays",
+        "Custom Operator": "Inside operators of your own",
         "engine": "Everything else the engine ran",
     }
     for kind, title in titles.items():

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -116,6 +117,56 @@ def test_operations_on_arrays_and_everything_else(engine):
     assert found["dot"]["Flops"] == 2 * 8 * 8 * 4 and found["dot"]["Bytes"] == 4 * (8 * 4 * 2 + 64)
     assert found["assign"]["Kind"] == found["mine"]["Kind"] == "engine" and found["mine"]["Kernel"] == "io"
     assert any(name.startswith("_backward") for name in found)
+
+
+@mx.operator.register("profiled_twice")
+class Twice(mx.operator.CustomOpProp):
+    """An operator with two calls on arrays in forward, one of them another operator of the user's."""
+
+    def create_operator(self, ctx, in_shapes, in_dtypes):
+        class Inside(mx.operator.CustomOp):
+            def forward(self, is_train, req, in_data, out_data, aux):
+                half = mx.nd.Custom(in_data[0], op_type="profiled_half")
+                self.assign(out_data[0], req[0], half * 4)
+
+            def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+                time.sleep(0.02)
+                self.assign(in_grad[0], req[0], 2 * out_grad[0])
+
+        return Inside()
+
+
+@mx.operator.register("profiled_half")
+class Half(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, in_shapes, in_dtypes):
+        class Inside(mx.operator.CustomOp):
+            def forward(self, is_train, req, in_data, out_data, aux):
+                out_data[0][:] = in_data[0].asnumpy() / 2
+
+        return Inside()
+
+
+def test_an_operator_of_ones_own_is_recorded_in_parts(engine):
+    data = sym.Variable("data")
+    exe = sym.Custom(data, op_type="profiled_twice", name="mine").simple_bind(mx.cpu(), data=(3,))
+    a = mx.nd.ones(3)
+    a.attach_grad()
+    profiler.start()
+    exe.forward(is_train=True, data=a)
+    exe.backward(mx.nd.ones(3))
+    with mx.autograd.record():
+        b = mx.nd.Custom(a, op_type="profiled_twice")
+    b.backward()
+    found = json.loads(profiler.dumps(format="json"))["Time"]["Custom Operator"]
+    assert found["profiled_twice::_mul_scalar"]["Count"] == found["profiled_twice::Custom"]["Count"] == 2
+    assert found["_backward_profiled_twice::_mul_scalar"]["Count"] == 2
+    assert found["profiled_half::pure_python"]["Count"] == 4  # around one assignment
+    # Time in calls is not time in Python.
+    assert found["_backward_profiled_twice::pure_python"]["Total"] >= 40
+    assert found["_backward_profiled_twice::_mul_scalar"]["Max"] < 20
+    assert "Inside operators of your own" in profiler.dumps()
+    check_trace(trace())
+    assert b.asnumpy().tolist() == exe.outputs[0].asnumpy().tolist() == [2, 2, 2]
 
 
 def test_only_what_was_asked_for_is_recorded(engine):

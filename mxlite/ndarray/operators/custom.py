@@ -185,7 +185,7 @@ class PropAdapter:
 
     def forward(self, call: KernelCall) -> None:
         """Run the user's forward on the arrays of a call."""
-        with _user_code(call, "forward"):
+        with _user_code(call, "forward", self.name):
             kinds = self._kinds(call)
             outs = [self._wrap(a, k) for a, k in zip(call.outputs, kinds[1])]
             req = ["null" if a is None else "write" for a in call.outputs]
@@ -208,7 +208,7 @@ class PropAdapter:
 
     def backward(self, call: KernelCall) -> None:
         """Run the user's backward; a head gradient that has not arrived is 0."""
-        with _user_code(call, "backward"):
+        with _user_code(call, "backward", f"_backward_{self.name}"):
             kinds = self._kinds(call)
             heads = [_around(a) for a in call.d_outputs]
             for i, (n, head) in enumerate(zip(self.describe(call.parameters).outputs, heads)):
@@ -286,12 +286,15 @@ def _around(array: Any) -> Any:
 
 
 @contextmanager
-def _user_code(call: KernelCall, method: str) -> Iterator[None]:
-    """A context for the user's code inside an operation: its exceptions name operator and line."""
+def _user_code(call: KernelCall, method: str, watched: str) -> Iterator[None]:
+    """A context for the user's code inside an operation: its exceptions name operator and line.
+
+    `watched` is its name in a profile.
+    """
     name = f"{call.name}.{method}"
     captured = MODE.capture(None)
     try:
-        with scope(recording=False, training=call.train), inline_engine(), cpu():
+        with scope(recording=False, training=call.train), inline_engine(watched), cpu():
             yield
     except Exception as error:
         where = _user_line(error)
