@@ -1,4 +1,4 @@
-"""One node for each gradient of a convolution or matrix product.
+"""One node for each gradient of a convolution or matrix product, and one factor for that of a plain product.
 
 The gradient in the weight reads data, the gradient in data reads the weight. As one node they need everything
 at once; as two nodes, data is dead before the gradient in data, which is as large, is computed:
@@ -12,13 +12,22 @@ the gradient in data, and should not keep the gradient in the weight waiting wit
 
 If only one of the two is wanted, as in the first layer, it reads only its own factor: no 16-bit copy of the
 weight is computed for a gradient that does not read it.
+
+So it is with elementwise products and quotients: if only one of the two gradients is wanted, as where a mask
+or weights of a graph's edges are given, it is a step on fewer arrays, and what it does not read is not kept:
+
+    _backward_broadcast_mul(d_out, lhs, rhs) -> d_lhs     becomes     broadcast_mul(d_out, rhs) -> d_lhs
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
-from ...graph import Entry, Node, Rewriter
+from ...graph import Entry, Graph, Node, Rewriter
+from ...graph.derivative import Writer
+from ...ops import find_op
+from ..elementwise.formula import is_elementwise
 from ..rewrite import graph_pass, Stage, Step
 from .target import Target
 
@@ -47,8 +56,42 @@ def split_gradients(step: Step, target: Target) -> Step:
                 made.order.insert(len(made.order) - large_weight, second)
                 made.put(by_data, Entry(second, place))
                 continue
+        elif (alone := _alone(graph, node, read)) is not None:
+            wanted, factor = alone
+            assert factor.op is not None
+            new = made.add(factor.op, factor.attrs, made.all_of(factor.inputs), node.name, node.annotations)
+            made.put(wanted, Entry(new))
+            continue
         made.keep(node)
     return step.rewritten(made) if made.moved else step
+
+
+def _alone(graph: Graph, node: Node, read: Set[Entry]) -> tuple[Entry, Node] | None:
+    """The only gradient of an elementwise operator that is read, and the one step that computes it from fewer
+    arrays; None if it takes as many, or more steps.
+    """
+    forward = node.forward
+    if forward is None or forward.op is None or not is_elementwise(forward.op):
+        return None
+    wanted = [e for i in range(node.num_outputs) if (e := Entry(node, i)) in read]
+    if len(wanted) != 1 or node.num_outputs == 1 or forward.op.derivative is None:
+        return None
+    given, (gradient,) = node.named_inputs, wanted
+    head = given.get(f"d_{forward.output_names[0]}")
+    if head is None or graph.shapes[head] != graph.shapes[gradient]:
+        return None
+    writer = Writer(find_op, node.name)
+    ins = dict(zip(forward.input_names, forward.inputs))
+    outs = {n: Entry(forward, i) for i, n in enumerate(forward.output_names)}
+    heads = {forward.output_names[0]: head}
+    written = forward.op.derivative(writer, forward.attrs, {**ins, **given}, {**outs, **given}, heads)
+    result = written[node.output_names[gradient.index].removeprefix("d_")]
+    if result.node.op is find_op("_sum_like"):  # nothing is summed: the shapes are equal
+        result = result.node.inputs[0]
+    reads = set(result.node.inputs)
+    is_step = result.node in writer.made and not any(e.node in writer.made for e in reads)
+    types = {graph.dtypes[e] for e in (gradient, *reads)} if is_step else set()
+    return (gradient, result.node) if reads < set(node.inputs) and len(types) == 1 else None
 
 
 def _without(node: Node, inputs: tuple[Entry, ...], name: str, new_name: str) -> Node:
