@@ -13,7 +13,7 @@ from ...compiled import call, threads_for, usable
 from ...compiled.boxes import MOST_AXES, moved
 from ...compiled.matrix.transposition import code, form
 from ...compiled.runs import copied, RunPart
-from ...kernel_row import GENERATED, kernel_rows, LATER
+from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
 
@@ -111,6 +111,5 @@ def _turned(m: Move, turned: Any, arrays: Mapping[str, Any]) -> Run:
 
 
 SERVES = ("ops.layout", "ops.shape", "ops.index.sequence")
-ROWS = kernel_rows(
-    GENERATED, {x: _row for op in OPERATORS for x in (op, op.grad_op) if x is not None}, LATER
-)
+_MOVING = [op for op in OPERATORS if op.compute is None]  # what computes may be part of larger nests
+ROWS = kernel_rows(GENERATED, {x: _row for op in _MOVING for x in (op, op.grad_op) if x is not None})
