@@ -23,6 +23,7 @@ MOVING = """
     IdentityAttachKLSparseReg
     diag _adjoint_diag _eye _linalg_extractdiag _linalg_makediag
     _zeros _ones _full _zeros_without_dtype zeros_like ones_like
+    _image_flip_left_right _image_flip_top_bottom _image_crop
 """.split()
 """Operators that only move elements, at least for some requests or in one direction."""
 
@@ -72,7 +73,8 @@ def moves_of(r: Request) -> Moves | None:
         for n, s, d in zip(names, shapes, dtypes):
             layout[n] = layout["d_" + n] = (s, d)
     ins = [n if r.is_used(n) else None for n in op.input_names(a)]
-    sheets = {n: Sheet.whole(n, *layout[n], log) for n in (*ins, *op.output_names(a)) if n is not None}
+    names = [n for n in (*ins, *op.output_names(a)) if n is not None]
+    sheets = {n: Sheet.whole(n, layout[n][0], layout[n][1], log) for n in names}
     kernel = ChosenKernel(op.forward, 0, "", signature)
 
     def bound(xp: Any, values: Mapping[Any, Any], link: Any = None) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...core.compat.npshape import UNKNOWN
+from ...core.dtype import float32
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
@@ -28,7 +29,42 @@ class Move(Op):
     flops_per_output = 0
 
 
-class _View(Move):
+class Rearrangement(Move):
+    """Base: `forward` only copies parts of `data`, from which follows the gradient: the same copies backwards."""
+
+    abstract = True
+
+    def __init_subclass__(cls) -> None:
+        forward = cls.forward
+
+        def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
+            if d_out.size < d_data.size:
+                d_data.fill(0)  # of what is not copied
+            forward(_Backwards(xp), a, d_data, out=d_out)
+
+        cls.backward = staticmethod(backward)
+        super().__init_subclass__()
+
+
+class _Backwards:
+    """An array module whose copies go from the target to the source, which gets the sum of its copies."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._xp, name)
+
+    def copyto(self, target: Any, source: Any) -> None:
+        many = tuple(i for i, (m, n) in enumerate(zip(source.shape, target.shape)) if m != n)
+        if many:  # numpy is told to sum two-byte floats in float32
+            wide = float32 if source.dtype.itemsize == 2 else None
+            self._xp.add.reduce(target, axis=many, keepdims=True, out=source, dtype=wide)
+        else:
+            self._xp.copyto(source, target)
+
+
+class _View(Rearrangement):
     """The same elements in the same order under another shape: nothing is done if in place."""
 
     abstract = True
@@ -48,10 +84,6 @@ class _View(Move):
     @staticmethod
     def forward(xp, a, data, *, out):
         copy(xp, data, out)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        copy(xp, d_out, d_data)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):

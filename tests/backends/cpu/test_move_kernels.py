@@ -81,4 +81,6 @@ def test_the_kernels_are_chosen(kind):
         assert fast_kernels.kernel_name(call, kind).startswith(f"{kind} ")
         assert fast_kernels.kernel_name(call, kind, backward=True).startswith(f"{kind} ")
     still = Call.of(Case(ops.ChannelsLast, {"moves": False}, [(5, 64, 1, 1)]), dtype="float32")
-    assert fast_kernels.kernel_name(still, kind) == {"onednn": "reference", "compiled": "compiled copies"}[kind]
+    assert (
+        fast_kernels.kernel_name(still, kind) == {"onednn": "reference", "compiled": "compiled copies"}[kind]
+    )

@@ -14,7 +14,7 @@ from ....core.machine_code import native
 from ....te.moves import Axis
 from .calls.team import call, load, Run, threads_for
 from .codegen.emitter import Function, Module
-from .codegen.ir import I64, Operand as Int, type_of, Value
+from .codegen.ir import Operand as Int, type_of, Value
 from .runs import copy_run
 
 MOST_AXES = 8
@@ -49,7 +49,9 @@ def code(nbytes: int, copies: bool) -> native.Code:
     module = Module()
     f = module.function("move")
     to, source, pattern = f.pointer(0), f.pointer(1), f.integer(2)
-    units, block, blocks, rows, n, down, down_source, along, along_source = (f.integer(k) for k in range(3, 12))
+    units, block, blocks, rows, n, down, down_source, along, along_source = (
+        f.integer(k) for k in range(3, 12)
+    )
     outer = [tuple(f.integer(12 + 3 * k + j) for j in range(3)) for k in range(MOST_AXES - 2)]
     begin, end = f.share(units)
 
@@ -76,7 +78,14 @@ def code(nbytes: int, copies: bool) -> native.Code:
 
 
 def _elements(
-    f: Function, to: Value, source: Value, n: Value, along: Value, step: Value, nbytes: int, pattern: Value | None
+    f: Function,
+    to: Value,
+    source: Value,
+    n: Value,
+    along: Value,
+    step: Value,
+    nbytes: int,
+    pattern: Value | None,
 ) -> None:
     """Copy the elements of a row, or write those of a pattern."""
     kind = type_of(f"i{8 * nbytes}")

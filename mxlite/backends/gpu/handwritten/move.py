@@ -32,6 +32,7 @@ MOST = 2**31 - 1  # of divisors by multiplication
 UNITS = {1: "uint8", 2: "unsigned short", 4: "uint32", 8: "uint64", 16: "Pack<uint64, 2>"}
 """The type as which bytes of one unit are copied."""
 
+
 @functools.lru_cache(maxsize=256)
 def single_source(unit: int, outer: int, wide: bool, fill: bool) -> KernelSource:
     """The kernel "single" for units of bytes, `outer` axes before the last; `wide`: more than MOST units."""

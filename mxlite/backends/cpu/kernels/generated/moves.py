@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from .....ops.loss.loss import MakeLoss
+from .....ops.nn.im2col import col2im, im2col, Im2colDataGradient
+from .....ops.optim.reset import reset_arrays
 from .....te.moves import axes_of, Axis, Move
 from ....base import ChosenKernel, connected, Request
 from ....moves import moves_of, OPERATORS
@@ -40,7 +43,7 @@ def _row(r: Request) -> ChosenKernel | None:
         return rows or in_turn([run for m, axes in wanted if (run := _box(m, axes, arrays))])
 
     name = "compiled transposition" if turned else "compiled copies"
-    return connected(connect, 0, name, like=r.op.signature)
+    return connected(connect, 0, name, like=r.op.signature, mutates=bool(r.op.mutated(r.attrs)))
 
 
 def _address(sheet: Any, arrays: Mapping[str, Any]) -> int:
@@ -110,6 +113,10 @@ def _turned(m: Move, turned: Any, arrays: Mapping[str, Any]) -> Run:
     return call(code(how), "transpose", args, threads_for(2 * prod(lengths) * how.nbytes), keep=(arrays,))
 
 
-SERVES = ("ops.layout", "ops.shape", "ops.index.sequence")
+SERVES = (
+    "ops.layout", "ops.shape", "ops.linalg.matrices", "ops.index.sequence", "ops.rnn.rnn", "ops.vision.image",
+    "ops.loss.loss", "ops.loss.sparse_reg", "ops.nn.im2col", "ops.optim.reset",
+)  # fmt: skip
 _MOVING = [op for op in OPERATORS if op.compute is None]  # what computes may be part of larger nests
+_MOVING += [im2col, col2im, Im2colDataGradient, MakeLoss, reset_arrays]  # which GPUs have other kernels for
 ROWS = kernel_rows(GENERATED, {x: _row for op in _MOVING for x in (op, op.grad_op) if x is not None})

@@ -50,12 +50,14 @@ def _row(r: Request) -> ChosenKernel | None:
         moves, arrays = found.call(inputs, rest)
         if not moves:
             return in_turn(())
-        source, target = (arrays[sheet.of] for sheet in (move.source, move.target))
+        source, target = (arrays[x.of] for x in (move.source, move.target) if x is not None)
         views = {SRC: (memory(shape, dtype, None, strides), source), DST: (memory(shape, dtype), target)}
         return bind(primitive, views, work)
 
     name = f"onednn {primitive.implementation}"
-    return connected(connect, primitive.scratch, name, like=replace(r.op.signature, services=frozenset({"work"})))
+    return connected(
+        connect, primitive.scratch, name, like=replace(r.op.signature, services=frozenset({"work"}))
+    )
 
 
 MOVES = [find_op(name) for name in ("_channels_last", "_channels_first", "transpose", "SwapAxis")]
