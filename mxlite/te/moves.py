@@ -1,9 +1,9 @@
 """Moves: the computation of an operator that only moves elements, as copies and fills between strided views.
 
 Such an operator declares its moves by its reference kernel, in numpy's views and copies between them,
-`xp.copyto(out, data[...])`. Run on `Sheet`s, which can be sliced, transposed and broadcast like numpy's arrays
-but hold nothing, the kernel leaves a list of moves, which a backend performs in code of its own. Anything else
-that it uses (a sum, a number, scratch) raises, and the operator is none of moves alone.
+`xp.copyto(out, data[...])`. Run on `Sheet`s, which can be sliced, transposed and broadcast like numpy's
+arrays but hold nothing, the kernel leaves a list of moves, which a backend performs in code of its own.
+Anything else that it uses (a sum, a number, scratch) raises, and then the operator does more than move.
 """
 
 from __future__ import annotations
