@@ -29,7 +29,7 @@ MOVING = """
 
 
 class Moves:
-    """The moves of a request, between sheets named as the arrays. `names`: those of a call, as it gets them."""
+    """Moves of a request, between sheets named as the arrays. `names`: those of a call, as it has them."""
 
     def __init__(self, r: Request, moves: list[Move], names: tuple[Any, Mapping[str, Any]]) -> None:
         self.all, self._request = moves, r
