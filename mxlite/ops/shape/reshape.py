@@ -30,7 +30,7 @@ class Move(Op):
 
 
 class Rearrangement(Move):
-    """Base: `forward` only copies parts of `data`; so its gradient is the same backwards."""
+    """Base: `forward` only copies parts of `data`; so its gradient is the same copies, backwards."""
 
     abstract = True
 
