@@ -64,7 +64,7 @@ class _Backwards:
             self._xp.copyto(source, target)
 
 
-class _View(Rearrangement):
+class View(Rearrangement):
     """The same elements in the same order under another shape: nothing is done if in place."""
 
     abstract = True
@@ -90,7 +90,7 @@ class _View(Rearrangement):
         return {"data": w.reshape_like(heads["out"], ins["data"])}
 
 
-class Flatten(_View):
+class Flatten(View):
     """Each sample as one row.
 
     data: (N, ...)  ->  out: (N, K), K the elements of a sample. Costs nothing when done in place.
@@ -104,7 +104,7 @@ class Flatten(_View):
         return (data,), ((data[0], prod(data[1:])),)
 
 
-class Reshape(_View):
+class Reshape(View):
     """The same elements under another shape.
 
     data: (...)  ->  out: `shape`, where in `shape`
@@ -210,7 +210,7 @@ def _follow(codes: Shape, dims: Shape, shape: Shape, data: Shape) -> tuple[list[
     return out, open_axis
 
 
-class _reshape_to(_View):
+class _reshape_to(View):
     """The same elements under exactly the shape `shape`.
 
     data: (...)  ->  out: `shape`, every number of which is a length: 0 is no code, and () makes an array
@@ -228,7 +228,7 @@ class _reshape_to(_View):
         return (data,), (a.shape,)
 
 
-class expand_dims(_View):
+class expand_dims(View):
     """Axes of length 1 inserted at the indices `axis` of the result; -1 is the end.
 
     data: (...)  ->  out: one axis more for each number in `axis`. Costs nothing when done in place.
@@ -249,7 +249,7 @@ class expand_dims(_View):
         return (data,), (tuple(1 if i in at else next(rest) for i in range(rank)),)
 
 
-class squeeze(_View):
+class squeeze(View):
     """Axes of length 1 left out: those in `axis`, or all.
 
     data: (...)  ->  out: fewer axes; (1,) if none is left. Costs nothing when done in place.

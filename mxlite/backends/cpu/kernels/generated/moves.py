@@ -9,6 +9,7 @@ from typing import Any
 from .....ops.loss.loss import MakeLoss
 from .....ops.nn.im2col import col2im, im2col, Im2colDataGradient
 from .....ops.optim.reset import reset_arrays
+from .....ops.shape.reshape import View
 from .....te.moves import axes_of, Axis, Move
 from ....base import ChosenKernel, connected, Request
 from ....moves import moves_of, OPERATORS
@@ -114,9 +115,12 @@ def _turned(m: Move, turned: Any, arrays: Mapping[str, Any]) -> Run:
 
 
 SERVES = (
-    "ops.layout", "ops.shape", "ops.linalg.matrices", "ops.index.sequence", "ops.rnn.rnn", "ops.vision.image",
-    "ops.loss.loss", "ops.loss.sparse_reg", "ops.nn.im2col", "ops.optim.reset",
+    "ops.layout", "ops.shape.constant", "ops.shape.cut", "ops.shape.depth", "ops.shape.diagonal",
+    "ops.shape.join", "ops.shape.like", "ops.shape.padding", "ops.shape.shape", "ops.shape.split",
+    "ops.index.sequence", "ops.linalg.matrices", "ops.loss.loss", "ops.loss.sparse_reg", "ops.nn.im2col",
+    "ops.optim.reset", "ops.rnn.rnn", "ops.vision.image",
 )  # fmt: skip
-_MOVING = [op for op in OPERATORS if op.compute is None]  # what computes may be part of larger nests
-_MOVING += [im2col, col2im, Im2colDataGradient, MakeLoss, reset_arrays]  # which GPUs have other kernels for
+# What declares a computation may be part of larger nests, and views cost nothing where they are in place.
+_MOVING = [op for op in OPERATORS if op.compute is None and not issubclass(op, View)]
+_MOVING += [im2col, col2im, Im2colDataGradient, MakeLoss, reset_arrays]  # GPUs have others for these
 ROWS = kernel_rows(GENERATED, {x: _row for op in _MOVING for x in (op, op.grad_op) if x is not None})
