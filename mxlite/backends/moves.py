@@ -85,7 +85,7 @@ def moves_of(r: Request) -> Moves | None:
     if moves is None:
         return None
     given, rest = bound(None, {n: n for n in sheets}, lambda _, xp, a, *given, **rest: (given, rest))
-    return Moves(r, moves, (given, {n: rest[n] for n in signature.makes}))
+    return Moves(r, [m for m in moves if m.target.size], (given, {n: rest[n] for n in signature.makes}))
 
 
 OPERATORS = [find_op(name) for name in MOVING]

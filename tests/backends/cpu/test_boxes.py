@@ -29,6 +29,7 @@ CASES = [
     ("Pad", {"mode": "constant", "pad_width": (0, 0, 0, 0, 1, 2, 3, 0), "constant_value": 1.0}, (2, 3, 4, 5)),
     ("Pad", {"mode": "reflect", "pad_width": (0, 0, 0, 0, 1, 2, 3, 0)}, (2, 3, 4, 5)),
     ("diag", {"k": -1}, (7,)),
+    ("slice_axis", {"axis": 1, "begin": 2, "end": 9}, (3, 17, 5)),
     ("Crop", {"num_args": 1, "h_w": (3, 4), "offset": (1, 2)}, (2, 3, 6, 7)),
     ("_image_flip_left_right", {}, (3, 8, 5, 3)),
     ("_image_crop", {"x": 1, "y": 2, "width": 3, "height": 4}, (2, 8, 9, 3)),
