@@ -6,26 +6,29 @@ are copied as bytes (see `runs.py`), others element by element. Threads share bl
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import gcd, prod
+from typing import Any
 
 from ....core.machine_code import native
 from ....te.moves import Axis
-from .calls.team import call, load, Run, threads_for
+from .calls.team import caller, load, Run, threads_for
 from .codegen.emitter import Function, Module
 from .codegen.ir import Operand as Int, type_of, Value
 from .runs import copy_run
 
-MOST_AXES = 8
+MOST_AXES = 6
 BLOCK = 2048  # elements of a block of rows
 UNROLL = 8  # elements that are copied in one round
 
 
-def moved(target: int, source: int, axes: Sequence[Axis], nbytes: int, pattern: int, keep: object) -> Run:
-    """The call that copies a box, of elements of `nbytes`, between these addresses; source 0: a fill with a
-    pattern of 8 bytes.
+def box(axes: Sequence[Axis], nbytes: int, pattern: int | None) -> Callable[[int, int, object], Run]:
+    """What makes calls that copy a box of elements of `nbytes`, from a target, a source, and what they keep;
+    `pattern`: eight bytes with which a box is filled instead.
     """
+    threads = threads_for(2 * nbytes * prod(n for n, _, _ in axes))
     if len(axes) == 1:  # rows that threads can share
         ((n, t, s),) = axes
         row = gcd(n, BLOCK)
@@ -33,14 +36,22 @@ def moved(target: int, source: int, axes: Sequence[Axis], nbytes: int, pattern: 
     *outer, (rows, down, down_source), (n, along, along_source) = axes
     block = max(1, BLOCK // n)
     blocks = -(-rows // block)
-    outer = [(1, 0, 0)] * (MOST_AXES - 2 - len(outer)) + outer
-    is_run = along == 1 and (not source or along_source == 1)
-    numbers = [target, source, pattern, blocks * prod(k for k, _, _ in outer), block, blocks, rows, n]
+    is_run = along == 1 and (pattern is not None or along_source == 1)
+    units = blocks * prod(k for k, _, _ in outer)
+    numbers = [pattern or 0, units, block, blocks, rows, n * nbytes if is_run else n]
     numbers += [nbytes * x for x in (down, down_source, along, along_source)]
+    outer = [(1, 0, 0)] * (MOST_AXES - 2 - len(outer)) + outer
     numbers += [x for k, t, s in outer for x in (k, nbytes * t, nbytes * s)]
-    numbers[7] *= nbytes if is_run else 1
-    threads = threads_for(2 * nbytes * prod(k for k, _, _ in axes))
-    return call(code(0 if is_run else nbytes, bool(source)), "move", numbers, threads, keep)
+    make = caller(code(0 if is_run else nbytes, pattern is None), "move", threads)
+    slots_of: Any = ctypes.c_int64 * (2 + len(numbers))
+    all_slots = slots_of(0, 0, *numbers)
+
+    def moved(target: int, source: int, keep: object) -> Run:
+        slots = slots_of.from_buffer_copy(all_slots)
+        slots[0], slots[1], slots.keep = target, source, keep
+        return make(slots)
+
+    return moved
 
 
 @functools.cache

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .....ops.loss.loss import MakeLoss
 from .....ops.nn.im2col import col2im, im2col, Im2colDataGradient
 from .....ops.optim.reset import reset_arrays
 from .....ops.shape.reshape import View
-from .....te.moves import axes_of, Axis, Move
+from .....te.moves import axes_of, Axis, Move, Sheet
 from ....base import ChosenKernel, connected, Request
 from ....moves import moves_of, OPERATORS
 from ...compiled import call, threads_for, usable
-from ...compiled.boxes import MOST_AXES, moved
+from ...compiled.boxes import box, MOST_AXES
 from ...compiled.matrix.transposition import code, form
 from ...compiled.runs import copied, RunPart
 from ...kernel_row import GENERATED, kernel_rows
@@ -23,55 +22,78 @@ from ...onednn.primitive import address_of
 
 FEW = 8  # elements of an axis that is read or written with gaps without much loss
 
+Plan = Callable[[Mapping[str, int], object], Run]
+"""What makes a call from the addresses of its arrays and what it keeps."""
+
 
 def _row(r: Request) -> ChosenKernel | None:
     if not usable() or any(0 in s for s in (*r.inputs, *r.outputs)):
         return None
     found = moves_of(r)
-    if found is None or not found.all:
-        return None
-    boxes = [(m, axes_of(m.target, m.source)) for m in found.all]
-    turned = _transposition(boxes[0]) if len(boxes) == 1 else None
-    if any(len(axes) > MOST_AXES - 1 or (_is_turned(axes) and not turned) for _, axes in boxes):
+    plan = _planned(found.all) if found is not None else None
+    if found is None or plan is None:
         return None
 
     def connect(xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
         moves, arrays = found.call(inputs, rest)
-        wanted = boxes if moves == found.all else [(m, axes_of(m.target, m.source)) for m in moves]
-        if turned and wanted:
-            return _turned(wanted[0][0], turned, arrays)
-        rows = _together(wanted, arrays) if len(wanted) > 1 else None
-        return rows or in_turn([run for m, axes in wanted if (run := _box(m, axes, arrays))])
+        some = plan if moves == found.all else _planned(moves)
+        return some({n: address_of(x) for n, x in arrays.items()}, arrays) if some else in_turn(())
 
-    name = "compiled transposition" if turned else "compiled copies"
+    name = "compiled transposition" if _transposition(found.all) else "compiled copies"
     return connected(connect, 0, name, like=r.op.signature, mutates=bool(r.op.mutated(r.attrs)))
 
 
-def _address(sheet: Any, arrays: Mapping[str, Any]) -> int:
-    return int(address_of(arrays[sheet.of])) + sheet.offset * int(sheet.dtype.itemsize)
+def _planned(moves: Sequence[Move]) -> Plan | None:
+    """What makes the call of moves; None if there are none, or if other kernels are better."""
+    turned = _transposition(moves)
+    if turned is not None:
+        return turned
+    boxes = [axes_of(m.target, m.source) for m in moves]
+    if not moves or any(len(axes) > MOST_AXES or _is_turned(axes) for axes in boxes):
+        return None
+    together = _together(moves, boxes) if len(moves) > 1 else None
+    if together is not None:
+        return together
+    parts = [
+        (*_from(m), m.target.of, _offset(m.target), box(axes, m.target.dtype.itemsize, _pattern(m)))
+        for m, axes in zip(moves, boxes)
+    ]
+    still = [m.source is not None and all(t == s for _, t, s in axes) for m, axes in zip(moves, boxes)]
+
+    def plan(at: Mapping[str, int], keep: object) -> Run:
+        calls = []
+        for (of, offset, to, begin, make), is_still in zip(parts, still):
+            source, target = at[of] + offset if of else 0, at[to] + begin
+            if not is_still or source != target:  # else it is a copy onto itself
+                calls.append(make(target, source, keep))
+        return in_turn(calls)
+
+    return plan
 
 
-def _pattern(m: Move) -> int:
-    """Eight bytes of a fill, as a whole number."""
+def _offset(sheet: Sheet) -> int:
+    return sheet.offset * int(sheet.dtype.itemsize)
+
+
+def _from(m: Move) -> tuple[str, int]:
+    """The array that a move reads and where in it; "" for a fill."""
+    return ("", 0) if m.source is None else (m.source.of, _offset(m.source))
+
+
+def _pattern(m: Move) -> int | None:
+    """Eight bytes of a fill, as a whole number; None for a copy."""
+    if m.source is not None:
+        return None
     return int.from_bytes(m.value * (8 // m.target.dtype.itemsize), "little", signed=True)
 
 
-def _box(m: Move, axes: Sequence[Axis], arrays: Mapping[str, Any]) -> Run | None:
-    """The call of one move; None for a copy onto itself."""
-    target, source = _address(m.target, arrays), _address(m.source, arrays) if m.source is not None else 0
-    if target == source and all(t == s for _, t, s in axes):
-        return None
-    pattern = _pattern(m) if m.source is None else 0
-    return moved(target, source, axes, m.target.dtype.itemsize, pattern, (arrays,))
-
-
-def _together(boxes: Sequence[tuple[Move, list[Axis]]], arrays: Mapping[str, Any]) -> Run | None:
-    """The call of moves whose contiguous rows lie side by side, row by row; None if they do not."""
-    split = [axes if len(axes) > 1 else [(1, *axes[0][:1] * 2), *axes] for _, axes in boxes]
+def _together(moves: Sequence[Move], boxes: Sequence[list[Axis]]) -> Plan | None:
+    """What makes the call of moves whose contiguous rows lie side by side, row by row; else None."""
+    split = [axes if len(axes) > 1 else [(1, *axes[0][:1] * 2), *axes] for axes in boxes]
     rows = max(axes[0][0] for axes in split)
     steps = {axes[0][1] for axes in split if axes[0][0] == rows}
-    table = []
-    for (m, _), axes in zip(boxes, split):
+    parts = []
+    for m, axes in zip(moves, split):
         (count, t, s), (n, along, along_source) = axes[0], axes[-1]
         item, copies = m.target.dtype.itemsize, m.source is not None
         if len(axes) > 2 or along != 1 or (copies and along_source != 1):
@@ -82,9 +104,17 @@ def _together(boxes: Sequence[tuple[Move, list[Axis]]], arrays: Mapping[str, Any
             n = t = n // rows
         elif count != rows:
             return None
-        source, step = (_address(m.source, arrays), s * item) if copies else (0, _pattern(m))
-        table.append(RunPart(source, step, _address(m.target, arrays), t * item, n * item))
-    return copied(rows, table, (arrays,)) if rows > 1 else None
+        step = s * item if copies else _pattern(m) or 0
+        parts.append((*_from(m), step, m.target.of, _offset(m.target), t * item, n * item))
+
+    def plan(at: Mapping[str, int], keep: object) -> Run:
+        table = [
+            RunPart(at[of] + offset if of else 0, step, at[to] + begin, *row)
+            for of, offset, step, to, begin, *row in parts
+        ]
+        return copied(rows, table, keep)
+
+    return plan if rows > 1 else None
 
 
 # -- transpositions --------------------------------------------------------------------------------
@@ -96,22 +126,27 @@ def _is_turned(axes: Sequence[Axis]) -> bool:
     return abs(s) > 1 and n >= FEW and any(abs(x) == 1 and k >= FEW for k, _, x in axes[:-1])
 
 
-def _transposition(box: tuple[Move, list[Axis]]) -> Any:
-    """(form, batch, rows, columns) of a move that transposes matrices; None if it does not."""
-    m, axes = box
-    if len(axes) not in (2, 3) or m.source is None:
+def _transposition(moves: Sequence[Move]) -> Plan | None:
+    """What makes the call of a move that transposes matrices; None if it does not."""
+    if len(moves) != 1 or moves[0].source is None:
+        return None
+    m = moves[0]
+    axes, (source, offset) = axes_of(m.target, m.source), _from(m)
+    if len(axes) not in (2, 3):
         return None
     (columns, t, s), (rows, along, along_source) = axes[-2:]
     batch, far, far_source = axes[0] if len(axes) == 3 else (1, rows * columns, rows * columns)
     dense = (t, s, along, along_source) == (rows, 1, 1, columns) and far == far_source == rows * columns
     how = form(m.target.dtype.itemsize, rows, columns) if dense else None
-    return None if how is None else (how, batch, rows, columns)
+    if how is None:
+        return None
+    module, threads = code(how), threads_for(2 * batch * rows * columns * how.nbytes)
 
+    def plan(at: Mapping[str, int], keep: object) -> Run:
+        args = [at[source] + offset, at[m.target.of] + _offset(m.target), batch, rows, columns]
+        return call(module, "transpose", args, threads, keep)
 
-def _turned(m: Move, turned: Any, arrays: Mapping[str, Any]) -> Run:
-    how, *lengths = turned
-    args = [_address(m.source, arrays), _address(m.target, arrays), *lengths]
-    return call(code(how), "transpose", args, threads_for(2 * prod(lengths) * how.nbytes), keep=(arrays,))
+    return plan
 
 
 SERVES = (
