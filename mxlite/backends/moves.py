@@ -73,8 +73,8 @@ def moves_of(r: Request) -> Moves | None:
         for n, s, d in zip(names, shapes, dtypes):
             layout[n] = layout["d_" + n] = (s, d)
     ins = [n if r.is_used(n) else None for n in op.input_names(a)]
-    names = [n for n in (*ins, *op.output_names(a)) if n is not None]
-    sheets = {n: Sheet.whole(n, layout[n][0], layout[n][1], log) for n in names}
+    there = [n for n in (*ins, *op.output_names(a)) if n is not None]
+    sheets = {n: Sheet.whole(n, layout[n][0], layout[n][1], log) for n in there}
     kernel = ChosenKernel(op.forward, 0, "", signature)
 
     def bound(xp: Any, values: Mapping[Any, Any], link: Any = None) -> Any:
