@@ -40,9 +40,8 @@ def box(axes: Sequence[Axis], nbytes: int, pattern: int | None) -> Callable[[int
     units = blocks * prod(k for k, _, _ in outer)
     numbers = [pattern or 0, units, block, blocks, rows, n * nbytes if is_run else n]
     numbers += [nbytes * x for x in (down, down_source, along, along_source)]
-    outer = [(1, 0, 0)] * (MOST_AXES - 2 - len(outer)) + outer
     numbers += [x for k, t, s in outer for x in (k, nbytes * t, nbytes * s)]
-    make = caller(code(0 if is_run else nbytes, pattern is None), "move", threads)
+    make = caller(code(0 if is_run else nbytes, pattern is None, len(outer)), "move", threads)
     slots_of: Any = ctypes.c_int64 * (2 + len(numbers))
     all_slots = slots_of(0, 0, *numbers)
 
@@ -55,15 +54,17 @@ def box(axes: Sequence[Axis], nbytes: int, pattern: int | None) -> Callable[[int
 
 
 @functools.cache
-def code(nbytes: int, copies: bool) -> native.Code:
-    """The code with one function, `move`, for elements of `nbytes`, 0 for rows that are runs of bytes."""
+def code(nbytes: int, copies: bool, count: int) -> native.Code:
+    """The code with one function, `move`, for elements of `nbytes`, 0 for rows that are runs of bytes, and so
+    many axes before the last two.
+    """
     module = Module()
     f = module.function("move")
     to, source, pattern = f.pointer(0), f.pointer(1), f.integer(2)
     units, block, blocks, rows, n, down, down_source, along, along_source = (
         f.integer(k) for k in range(3, 12)
     )
-    outer = [tuple(f.integer(12 + 3 * k + j) for j in range(3)) for k in range(MOST_AXES - 2)]
+    outer = [tuple(f.integer(12 + 3 * k + j) for j in range(3)) for k in range(count)]
     begin, end = f.share(units)
 
     def moved(where: tuple[Value, Value], index: Int, steps: tuple[Value, Value]) -> tuple[Value, Value]:
