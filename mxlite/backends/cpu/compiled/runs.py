@@ -23,7 +23,7 @@ from .codegen.emitter import Function, Module
 from .codegen.ir import I1, I64, number, Operand as Int, PTR, type_of, Value
 
 UNROLL = 4  # vectors that are copied in one round
-LONG = 8192  # bytes of a run for the C library
+LONG = 2048  # bytes of a run for the C library
 
 
 class RunPart(NamedTuple):
