@@ -8,10 +8,10 @@ as it lies, and puts `_channels_first` where an operator, or the user, wants the
     data -> channels_last -> convolution -> norm -> relu -> convolution -> pooling -> channels_first ->
     flatten
 
-An operator of `_carriers` follows its data: where one of its arrays has its channels last, all get them
-there. Which of its inputs are such arrays is said there, by their names: shapes do not tell, for a parameter
-of each channel and a row of an image may be of the same size. What is broadcast may have fewer axes, which
-count from the last one; it gets those it lacks before its channels move.
+Elementwise operators and those of `_carriers` follow their data: where one of their arrays has its channels
+last, all get them there. Which inputs of the latter are such arrays is said there, by their names: shapes do
+not tell, for a parameter of each channel and a row of an image may be of the same size. What is broadcast may
+have fewer axes, which count from the last one; it gets those it lacks before its channels move.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.attrs import attrs_by_name
 from ...graph.opdef import known_shape
 from ...ops import find_op
-from ...ops.layout import ChannelsFirst, ChannelsLast, last, LayoutAttrs, moves
+from ...ops.elementwise.cast import Shore
+from ...ops.elementwise.stretch import Stretch
+from ...ops.layout import ChannelsFirst, ChannelsLast, first, last, LayoutAttrs, moves
 from ...ops.nn.conv import Convolution
 from ...ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from ...ops.nn.deconv import Deconvolution
@@ -36,7 +38,11 @@ from ...ops.nn.pool_channels_last import ChannelsLastPoolingAttrs, PoolingChanne
 from ...ops.norm.lrn import LRN
 from ...ops.norm.lrn_channels_last import LrnChannelsLast
 from ...ops.norm.norm_act import NormAct
+from ...ops.reduce.reduce import reduced_axes
+from ...ops.shape.padding import Pad
 from ...ops.shape.reshape import expand_dims
+from ...ops.shape.shape import transpose
+from ...ops.shape.split import SliceChannel
 from ..base import Request
 from ..rewrite import graph_pass, Stage, Step
 from .target import Target
@@ -88,6 +94,8 @@ class _Layout:
                 op, attrs = _form_of(node)
                 ins = [self.last(node.inputs[0]), *(self.first(e) for e in node.inputs[1:])]
                 self._made(node, op, attrs, ins)
+            elif node.op is transpose and self._is_move(node):
+                continue
             elif (form := self._follows(node)) is not None:
                 arrays, rank = _arrays(node), len(self.r.shapes[Entry(node)])
                 ins = [self.raised(e, rank) if e in arrays else self.first(e) for e in node.inputs]
@@ -146,25 +154,50 @@ class _Layout:
                 self.r.put(old, Entry(new, i))
                 self.firsts.add(old)
 
+    def _is_move(self, node: Node) -> bool:
+        """True if a transposition only moves channels from or to the last axis: that order is there."""
+        (data,), out = node.inputs, Entry(node)
+        rank = len(self.r.shapes[data])
+        usual = tuple(range(rank))
+        if rank >= 3 and node.attrs.axes == last(usual) and data in self.lasts:
+            self.r.put(out, self.lasts[data])
+            self.firsts.add(out)
+            return True
+        if rank >= 3 and node.attrs.axes == first(usual):
+            self.lasts[out] = self.first(data)
+            return True
+        return False
+
     def _follows(self, node: Node) -> tuple[type[Op], Any] | None:
         """How `node` works with channels last, if that is where its data lies."""
         assert node.op is not None
         follow = _carriers().get(node.op)
-        shape = self.r.shapes[Entry(node)]
-        if follow is None or len(shape) < 3 or not known_shape(shape):
+        if not node.inputs or (follow is None and not _is_elementwise(self.r.old, node)):
+            return None
+        shape = self.r.shapes[Entry(node) if follow is None else node.inputs[0]]
+        if len(shape) < 3 or not known_shape(shape):
             return None
         if not any(e in self.lasts and len(self.r.shapes[e]) == len(shape) for e in _arrays(node)):
             return None
-        return follow.form(node, len(shape))
+        return _as_it_is(node) if follow is None else follow.form(node, len(shape))
 
 
 def _arrays(node: Node) -> set[Entry]:
-    """The inputs of an operator of `_carriers` that lie as its result does."""
+    """The inputs of a node that lie as its result does, if it is one that follows."""
     assert node.op is not None
-    names = _carriers()[node.op].arrays
-    if names is None:
+    follow = _carriers().get(node.op)
+    if follow is None or follow.arrays is None:
         return set(node.inputs)
-    return {e for name, e in zip(node.input_names, node.inputs) if name in names}
+    return {e for name, e in zip(node.input_names, node.inputs) if name in follow.arrays}
+
+
+def _is_elementwise(graph: Graph, node: Node) -> bool:
+    """True for steps on elements, wherever these lie: not for slopes of channels, random ones, or axes."""
+    op, a = node.op, node.attrs
+    if op is None or not op.elementwise or op.has_stream(a) or issubclass(op, Stretch):
+        return False
+    shapes, whole = [graph.shapes[e] for e in node.inputs], graph.shapes[Entry(node)]
+    return all(op.operand_shape(a, n, s, whole) == s for n, s in zip(node.input_names, shapes))
 
 
 def _form_of(node: Node) -> tuple[type[Op], Any]:
@@ -190,7 +223,7 @@ def _can_convolve(graph: Graph, node: Node, train: bool, has_kernel: Callable[[R
     return not train or has_kernel(replace(forward, op=grad_op))
 
 
-def _as_it_is(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+def _as_it_is(node: Node) -> tuple[type[Op], Any]:
     """For operators that treat every element alike."""
     assert node.op is not None
     return node.op, node.attrs
@@ -208,8 +241,24 @@ def _axis(name: str) -> Callable[[Node, int], tuple[type[Op], Any] | None]:
     return follow
 
 
-def _leaky(node: Node, rank: int) -> tuple[type[Op], Any] | None:
-    return _as_it_is(node, rank) if node.attrs.act_type in ("leaky", "elu", "selu", "gelu") else None
+def _split(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    return None if node.attrs.squeeze_axis else _axis("axis")(node, rank)
+
+
+def _padded(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    widths = node.attrs.pad_width
+    order = last(tuple(range(rank)))
+    return Pad, replace(node.attrs, pad_width=tuple(widths[2 * i + k] for i in order for k in (0, 1)))
+
+
+def _reduced(node: Node, rank: int) -> tuple[type[Op], Any] | None:
+    """For reductions that keep their axes, or leave samples and channels alone, or nothing."""
+    axes = reduced_axes(node.attrs, rank)
+    if not node.attrs.keepdims and axes not in (tuple(range(2, rank)), tuple(range(rank))):
+        return None
+    new = tuple(i for i, axis in enumerate(last(tuple(range(rank)))) if axis in axes)
+    assert node.op is not None
+    return node.op, replace(node.attrs, axis=new, exclude=False)
 
 
 def _dropout(node: Node, rank: int) -> tuple[type[Op], Any] | None:
@@ -225,26 +274,22 @@ def _lrn(node: Node, rank: int) -> tuple[type[Op], Any] | None:
     return LrnChannelsLast, node.attrs
 
 
-_ELEMENTWISE = (
-    "Activation", "relu", "sigmoid", "tanh", "softsign", "square", "sqrt", "exp", "log", "abs", "negative",
-    "hard_sigmoid", "clip", "Cast", "BlockGrad", "_copy", "elemwise_add", "elemwise_sub", "elemwise_mul",
-    "elemwise_div", "add_n", "_plus_scalar", "_minus_scalar", "_rminus_scalar", "_mul_scalar", "_div_scalar",
-    "_maximum", "_minimum", "_maximum_scalar", "_minimum_scalar", "broadcast_add", "broadcast_sub",
-    "broadcast_mul", "broadcast_div", "broadcast_maximum", "broadcast_minimum",
-)  # fmt: skip
+_REDUCTIONS = ("sum", "mean", "max", "min", "prod", "nansum", "nanprod")
 
 _found: dict[type[Op], Follow] = {}
 
 
 def _carriers() -> dict[type[Op], Follow]:
-    """The operators that can work with channels last."""
+    """The operators that can work with channels last, besides the elementwise ones."""
     if not _found:
-        _found.update((find_op(name), Follow(_as_it_is)) for name in _ELEMENTWISE)
         _found[find_op("BatchNorm")] = Follow(_axis("axis"), ("data",))
         _found[NormAct] = Follow(_axis("axis"), ("data", "addend"))
         _found[Pooling] = Follow(_pooling, ("data",))
         _found[LRN] = Follow(_lrn, ("data",))
         _found[find_op("Concat")] = Follow(_axis("dim"))
-        _found[find_op("LeakyReLU")] = Follow(_leaky, ("data",))
+        _found[Shore] = Follow(lambda node, rank: _as_it_is(node), ("data",))
+        _found[SliceChannel] = Follow(_split)
+        _found[Pad] = Follow(_padded)
+        _found.update((find_op(name), Follow(_reduced)) for name in _REDUCTIONS)
         _found[find_op("Dropout")] = Follow(_dropout, ("data",))
     return _found

@@ -8,7 +8,7 @@ from ..declared import Declared
 from .elementwise import Elementwise
 
 
-class _Stretch(Elementwise):
+class Stretch(Elementwise):
     """Base: one array stretched along axes of length 1; the gradient sums over them."""
 
     abstract = True
@@ -21,7 +21,7 @@ class _Stretch(Elementwise):
         return {"out": data}
 
 
-class broadcast_to(_Stretch):
+class broadcast_to(Stretch):
     """`data` stretched to `shape`; 0 in `shape` keeps the axis.
 
     data: (...) with as many axes as `shape`, each of length 1 or as in `shape`  ->  out: `shape`.
@@ -42,7 +42,7 @@ class broadcast_to(_Stretch):
         return (data,), (out,)
 
 
-class broadcast_axis(_Stretch):
+class broadcast_axis(Stretch):
     """`data` stretched along the axes `axis`, each of length 1, to the lengths `size`.
 
     data: (...)  ->  out: (...), as many axes. The gradient sums over the stretched axes.

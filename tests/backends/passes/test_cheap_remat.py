@@ -20,9 +20,7 @@ ROWS, WIDTH, HIDDEN = 256, 520, 840
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: Any) -> None:
     """The step has so little besides that the pass for its fullest moment would take all of it, too."""
-    monkeypatch.setattr(
-        importlib.import_module("mxlite.backends.passes.remat.remat_at_peak"), "STEP_FLOPS", 1e30
-    )
+    monkeypatch.setattr(importlib.import_module("mxlite.backends.passes.remat.remat_at_peak"), "SHARE", 1e-30)
 
 
 def dense(x: Any, units: int = HIDDEN, name: str = "fc") -> Any:

@@ -10,6 +10,9 @@ from mxlite.backends.checks.rewrite_check import check
 from mxlite.backends.passes.channels_last import _carriers
 from mxlite.backends.rewrite import observed
 from mxlite.executor.request.infer import infer
+from mxlite.ops import find_op, TABLE
+from mxlite.ops.elementwise.stretch import Stretch
+from mxlite.symbol.functions import apply
 from tests.backends.passes.pass_lists import alone, Willing
 
 SIZES = {"all sizes coincide": (3, 3, 3, 3), "channels and rows": (2, 4, 4, 3), "none": (2, 3, 4, 5)}
@@ -105,12 +108,35 @@ def activation(x, channels):
     ]
 
 
+def reductions(x, channels):
+    for name in ("sum", "mean", "max", "min", "prod", "nansum", "nanprod"):
+        reduce = getattr(mx.sym, name)
+        yield from (reduce(x, axis=axis, keepdims=True) for axis in (1, 2, (0, 2, 3), (-1, 1)))
+        yield from (reduce(x, axis=axis) for axis in (1, 2, (2, 3), (0, 2, 3)))
+        yield reduce(x, axis=(0, 1), exclude=True)
+        yield reduce(x)
+
+
+def splits(x, channels):
+    yield mx.sym.SliceChannel(x, num_outputs=channels, axis=1)[1]
+    yield mx.sym.SliceChannel(x, num_outputs=channels, axis=1, squeeze_axis=True)[1]
+    yield mx.sym.add_n(*mx.sym.SliceChannel(mx.sym.Concat(x, x + 1, dim=2), num_outputs=2, axis=-2))
+
+
+def borders(x, channels):
+    for mode in ("constant", "edge", "reflect"):
+        yield mx.sym.Pad(x, mode=mode, pad_width=(0, 0, 0, 0, 1, 2, 2, 0), constant_value=0.5)
+    yield mx.sym.Pad(x, mode="constant", pad_width=(1, 0, 2, 1, 0, 2, 0, 0))
+
+
 FOLLOWERS = {
+    "sum": reductions, "SliceChannel": splits, "Pad": borders,
     "Activation": activation, "clip": scalars, "Cast": scalars, "Concat": axes("Concat"),
     "BatchNorm": axes("BatchNorm"), "LeakyReLU": leaky, "Pooling": pooling, "Dropout": dropout,
     "LRN": lambda x, channels: [mx.sym.LRN(x, nsize=3)],
     "add_n": lambda x, channels: [mx.sym.add_n(x, mx.sym.exp(x), x)],
-    "_copy": lambda x, channels: [mx.sym.identity(x)],
+    **dict.fromkeys(("mean", "max", "min", "prod", "nansum", "nanprod"), lambda x, channels: []),  # sum's
+    "amp_cast": lambda x, channels: [mx.sym.amp_cast(x, dtype="float16")],
 }  # fmt: skip
 
 
@@ -118,26 +144,53 @@ def built(name, x, channels):
     """`name` behind x, in all its kinds."""
     if name in FOLLOWERS:
         return list(FOLLOWERS[name](x, channels))
-    if name.startswith("broadcast_"):
-        return []  # above
-    op = getattr(mx.sym, name)
-    if name.endswith("_scalar"):
-        return [op(x, scalar=0.75)]
-    if name.startswith(("elemwise", "_maximum", "_minimum")):
-        full = mx.sym.broadcast_add(mx.sym.zeros_like(x), mx.sym.var("line", shape=(1, channels, 1, 1)))
-        return [op(x, full), op(full, x)]
-    return [op(x)]
+    op = find_op(name)
+    more = {"scalar": 0.75} if name.endswith("_scalar") else {}
+    if len(op.inputs) == 1:
+        return [_apply(op, x, **more)]
+    full = mx.sym.broadcast_add(mx.sym.zeros_like(x), mx.sym.var("line", shape=(1, channels, 1, 1)))
+    return [_apply(op, x, full), _apply(op, full, x)]
+
+
+def _apply(op, *args, **more):
+    return apply(op, "", args, more)
+
+
+def elementwise():
+    """The names of the elementwise operators of one or two arrays that take floating numbers."""
+    return {
+        op.op_name
+        for op in TABLE.values()
+        if op.elementwise and (op.variadic or 0 < len(op.inputs) <= 2) and not issubclass(op, Stretch)
+        if not op.op_name.startswith(("bitwise_", "left_", "right_", "polygamma", "multi_lars", "_shore"))
+    }
 
 
 @pytest.mark.parametrize("sizes", ["all sizes coincide", "none"])
 def test_every_operator_that_follows_its_data_computes_the_same(sizes):
     shape = SIZES[sizes]
-    names = {op.op_name for op in _carriers()} - {"_norm_act"}  # made by a later pass
+    names = {op.op_name for op in _carriers()} - {"_norm_act", "_shore"}  # made by passes
+    names |= elementwise()
     assert set(FOLLOWERS) <= names
     for name in sorted(names):
         for kind in FRONTS[:2]:
             for y in built(name, front(kind, shape[1]), shape[1]):
-                laid_out(mx.sym.Group([behind(mx.sym.Cast(y, dtype="float32"), 2)]), shape)
+                y = mx.sym.Cast(y, dtype="float32")
+                _, (made,), _ = y.infer_shape(data=shape)
+                laid_out(behind(y, 2) if len(made) == 4 else y, shape)
+
+
+@pytest.mark.parametrize("sizes", ["all sizes coincide", "none"])
+def test_transpositions_from_and_to_channels_last_move_nothing(sizes):
+    shape = SIZES[sizes]
+    x = mx.sym.transpose(front("BatchNorm", 4), axes=(0, 2, 3, 1))
+    x = mx.sym.LayerNorm(x, axis=-1, name="layer")
+    names = laid_out(behind(mx.sym.transpose(x, axes=(0, 3, 1, 2)), 2), shape)
+    assert names.count("_channels_last") == names.count("_channels_first") == 1
+    assert "transpose" not in names
+    for axes in ((0, 3, 1, 2), (0, 2, 1, 3), (0, 3, 2, 1), (3, 2, 1, 0), ()):
+        y = mx.sym.transpose(front("Pooling", 4), axes=axes)
+        laid_out(mx.sym.Group([behind(y, 2), y, mx.sym.transpose(y, axes=(0, 2, 3, 1))]), shape)
 
 
 def test_operators_that_do_not_follow_get_the_usual_order():

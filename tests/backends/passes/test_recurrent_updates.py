@@ -138,7 +138,7 @@ def test_rows_of_a_table_are_looked_up_again_for_the_update(mode, joined, monkey
         module = importlib.import_module(f"mxlite.backends.passes.remat.{name}")
         monkeypatch.setattr(module, "LEAST_BYTES", 0)
         if name == "remat_at_peak":
-            monkeypatch.setattr(module, "STEP_FLOPS", 1e-30)
+            monkeypatch.setattr(module, "SHARE", 1e30)
     found = []
     for cheap in (True, False):
         monkeypatch.setattr(Embedding, "cheap", cheap)

@@ -25,7 +25,7 @@ WHOLE = 2**40  # a budget for everything
 def small(monkeypatch: Any) -> None:
     """Arrays of small networks count, and however long it takes."""
     monkeypatch.setattr(PASS, "LEAST_BYTES", 2048)
-    monkeypatch.setattr(PASS, "STEP_FLOPS", 1e-30)
+    monkeypatch.setattr(PASS, "SHARE", 1e30)
 
 
 def conv(data: Any, name: str, filters: int = 16, size: int = 3, stride: int = 1) -> Any:
@@ -131,7 +131,7 @@ def test_what_saves_nothing_is_kept():
 
 
 def test_what_takes_too_long_is_kept(monkeypatch):
-    monkeypatch.setattr(PASS, "STEP_FLOPS", 1e30)
+    monkeypatch.setattr(PASS, "SHARE", 1e-30)
     assert not rematerialized(bound(residual()))
 
 

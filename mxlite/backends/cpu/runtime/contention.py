@@ -84,7 +84,7 @@ class _Crowd:
 
     def __init__(self) -> None:
         self._lock = forks.lock()
-        self._forget()
+        self._held: threading.Lock | None = None  # its release ends the thread
         forks.in_child(self._forget)
 
     def begin(self) -> None:
@@ -110,7 +110,7 @@ class _Crowd:
                 self._held = None
 
     def _forget(self) -> None:
-        self._held: threading.Lock | None = None  # its release ends the thread
+        self._held = None
 
 
 _crowd = _Crowd()

@@ -26,16 +26,20 @@ from ..target import Prices, Target
 from .remat_candidates import find_candidates, Reads, RematCandidate, with_remat, work_of
 from .remat_rules import remat_nodes
 
-STEP_FLOPS = 250
-"""Least operations of the step for each byte moved and each operation done by recomputation. A core does some
-10 to 20 while it moves a byte, so that recomputation takes a few percent of the time at most."""
+FLOPS_PER_BYTE = 16
+"""Operations of a product that take a core as long as moving a byte."""
+
+SHARE = 1 / 16
+"""Most of the step's time that recomputation may take."""
 
 LEAST_BYTES = 128 * 1024
 """Least bytes of a recomputed array, and so the least that one of them can take from the peak."""
 
 
-def _of_a_core(step_flops: float) -> Prices:
-    return Prices(lambda flops, nbytes, dtype: flops / step_flops, lambda cost, nodes: cost)
+def _of_a_core() -> Prices:
+    return Prices(
+        lambda flops, nbytes, dtype: SHARE * max(flops / FLOPS_PER_BYTE, nbytes), lambda cost, nodes: cost
+    )
 
 
 @graph_pass(Stage.UNBOUNDED)
@@ -43,7 +47,7 @@ def remat_at_peak(step: Step, target: Target) -> Step:
     """The step with a lower peak. O(inputs + candidates * nodes)."""
     reads = Reads(step)
     candidates = find_candidates(step, reads, partial(remat_nodes, has_kernel=target.has_kernel), LEAST_BYTES)
-    prices = target.prices() or _of_a_core(STEP_FLOPS)
+    prices = target.prices() or _of_a_core()
     chosen = _chosen(step.graph, reads, candidates, step.shown, prices) if candidates else []
     return with_remat(step, reads, candidates, chosen) if chosen else step
 
