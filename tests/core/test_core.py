@@ -344,7 +344,6 @@ BUILTIN_RAISES = {
         "IndexError",
     },  # what numpy's arrays raise, for kernels
     "backends/gpu/handwritten/elements.py": {"ValueError"},  # likewise
-    "backends/gpu/handwritten/trace.py": {"TypeError", "ValueError"},  # likewise
     "core/machine_code/native.py": {"KeyError"},  # a mistake of ours
     "graph/attrs.py": {"TypeError", "ValueError"},  # `parse` makes an OpAttributeError of them
     "memplan/files/cache.py": {"TypeError", "ValueError"},  # `load` takes them for "not kept"
@@ -352,6 +351,7 @@ BUILTIN_RAISES = {
     "ndarray/operators/functions.py": {"KeyError"},  # of a Mapping
     "ops/control/control.py": {"NotImplementedError"},  # a mistake of ours
     "ops/control/subgraph.py": {"ValueError"},  # as those of graph/attrs.py
+    "te/moves.py": {"TypeError", "ValueError"},  # what numpy's arrays raise, for kernels
 }
 
 

@@ -11,7 +11,7 @@ from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import copy, require_finite, weak
 from .adjoint import adjoint_of, given
-from .reshape import axis_of, Move
+from .reshape import axis_of, Move, Rearrangement
 
 
 @functools.lru_cache(maxsize=4096)
@@ -26,7 +26,7 @@ def _limits(text: str, what: str) -> tuple[int | None, ...]:
         ) from None
 
 
-class slice(Move):
+class slice(Rearrangement):
     """The part ``data[begin[0]:end[0]:step[0], begin[1]:end[1]:step[1], ...]``.
 
     data: (...)  ->  out: as many axes. None in `begin`, `end` or `step` means what it means in Python; axes
@@ -58,11 +58,6 @@ class slice(Move):
     def forward(xp, a, data, *, out):
         xp.copyto(out, data[slices_of(a)])
 
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        d_data.fill(0)
-        xp.copyto(d_data[slices_of(a)], d_out)
-
 
 _adjoint_slice = adjoint_of(slice)
 
@@ -74,7 +69,7 @@ def slices_of(a: Any) -> tuple[builtins.slice, ...]:
     return tuple(builtins.slice(*limits) for limits in zip(begin, end, step or (None,) * len(begin)))
 
 
-class slice_axis(Move):
+class slice_axis(Rearrangement):
     """The part ``[begin, end)`` of one axis; negative numbers count from its end, None is its end.
 
     data: (...)  ->  out: (...), `axis` cut to the part. The gradient is 0 outside the part.
@@ -99,11 +94,6 @@ class slice_axis(Move):
     @staticmethod
     def forward(xp, a, data, *, out):
         xp.copyto(out, data[part_of(a.axis % data.ndim, a.begin, a.end)])
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        d_data.fill(0)
-        xp.copyto(d_data[part_of(a.axis % d_data.ndim, a.begin, a.end)], d_out)
 
 
 _adjoint_slice_axis = adjoint_of(slice_axis)

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
-from .reshape import Move
+from .reshape import Rearrangement
 
 
 @record
@@ -18,7 +18,7 @@ class _Block:
             raise OpAttributeError(f"block_size must be at least 1, got {self.block_size}.")
 
 
-class depth_to_space(Move):
+class depth_to_space(Rearrangement):
     """Channels spread over blocks of pixels, `block_size` b wide.
 
     data: (N, b * b * C, H, W)  ->  out: (N, C, b * H, b * W), ``out[n, c, h * b + i, w * b + j]`` is
@@ -37,18 +37,15 @@ class depth_to_space(Move):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        _spread(xp, a, data, out)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _gather(xp, a, d_out, d_data)
+        source, target = _blocks(a, data, out)
+        xp.copyto(target, source)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w.space_to_depth(heads["out"], block_size=a.block_size)}
 
 
-class space_to_depth(Move):
+class space_to_depth(Rearrangement):
     """Blocks of pixels, `block_size` b wide, put into channels: the inverse of `depth_to_space`.
 
     data: (N, C, b * H, b * W)  ->  out: (N, b * b * C, H, W)
@@ -66,25 +63,12 @@ class space_to_depth(Move):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        _gather(xp, a, data, out)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _spread(xp, a, d_out, d_data)
+        target, source = _blocks(a, out, data)
+        xp.copyto(target, source)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w.depth_to_space(heads["out"], block_size=a.block_size)}
-
-
-def _spread(xp: Any, a: Any, deep: Any, wide: Any) -> None:
-    source, target = _blocks(a, deep, wide)
-    xp.copyto(target, source)
-
-
-def _gather(xp: Any, a: Any, wide: Any, deep: Any) -> None:
-    target, source = _blocks(a, deep, wide)
-    xp.copyto(target, source)
 
 
 def _blocks(a: Any, deep: Any, wide: Any) -> tuple[Any, Any]:

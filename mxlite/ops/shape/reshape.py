@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...core.compat.npshape import UNKNOWN
+from ...core.dtype import float32
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
@@ -28,7 +29,42 @@ class Move(Op):
     flops_per_output = 0
 
 
-class _View(Move):
+class Rearrangement(Move):
+    """Base: `forward` only copies parts of `data`; so its gradient is the same copies, backwards."""
+
+    abstract = True
+
+    def __init_subclass__(cls) -> None:
+        forward = cls.forward
+
+        def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
+            if d_out.size < d_data.size:
+                d_data.fill(0)  # of what is not copied
+            forward(_Backwards(xp), a, d_data, out=d_out)
+
+        cls.backward = staticmethod(backward)
+        super().__init_subclass__()
+
+
+class _Backwards:
+    """An array module whose copies go from the target to the source, which gets the sum of its copies."""
+
+    def __init__(self, xp: Any) -> None:
+        self._xp = xp
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._xp, name)
+
+    def copyto(self, target: Any, source: Any) -> None:
+        many = tuple(i for i, (m, n) in enumerate(zip(source.shape, target.shape)) if m != n)
+        if many:  # numpy is told to sum two-byte floats in float32
+            wide = float32 if source.dtype.itemsize == 2 else None
+            self._xp.add.reduce(target, axis=many, keepdims=True, out=source, dtype=wide)
+        else:
+            self._xp.copyto(source, target)
+
+
+class View(Rearrangement):
     """The same elements in the same order under another shape: nothing is done if in place."""
 
     abstract = True
@@ -50,15 +86,11 @@ class _View(Move):
         copy(xp, data, out)
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        copy(xp, d_out, d_data)
-
-    @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w.reshape_like(heads["out"], ins["data"])}
 
 
-class Flatten(_View):
+class Flatten(View):
     """Each sample as one row.
 
     data: (N, ...)  ->  out: (N, K), K the elements of a sample. Costs nothing when done in place.
@@ -72,7 +104,7 @@ class Flatten(_View):
         return (data,), ((data[0], prod(data[1:])),)
 
 
-class Reshape(_View):
+class Reshape(View):
     """The same elements under another shape.
 
     data: (...)  ->  out: `shape`, where in `shape`
@@ -178,7 +210,7 @@ def _follow(codes: Shape, dims: Shape, shape: Shape, data: Shape) -> tuple[list[
     return out, open_axis
 
 
-class _reshape_to(_View):
+class _reshape_to(View):
     """The same elements under exactly the shape `shape`.
 
     data: (...)  ->  out: `shape`, every number of which is a length: 0 is no code, and () makes an array
@@ -196,7 +228,7 @@ class _reshape_to(_View):
         return (data,), (a.shape,)
 
 
-class expand_dims(_View):
+class expand_dims(View):
     """Axes of length 1 inserted at the indices `axis` of the result; -1 is the end.
 
     data: (...)  ->  out: one axis more for each number in `axis`. Costs nothing when done in place.
@@ -217,7 +249,7 @@ class expand_dims(_View):
         return (data,), (tuple(1 if i in at else next(rest) for i in range(rank)),)
 
 
-class squeeze(_View):
+class squeeze(View):
     """Axes of length 1 left out: those in `axis`, or all.
 
     data: (...)  ->  out: fewer axes; (1,) if none is left. Costs nothing when done in place.

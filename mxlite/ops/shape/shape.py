@@ -5,15 +5,14 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from .adjoint import adjoint_of
-from .reshape import axis_of, Move
+from .reshape import axis_of, Rearrangement
 
 
-class transpose(Move):
+class transpose(Rearrangement):
     """Axes in another order: `axes`, or reversed.
 
     data: (...)  ->  out: axis i of `out` is axis ``axes[i]`` of `data`. A copy.
@@ -43,11 +42,6 @@ class transpose(Move):
         xp.copyto(out, data.transpose(a.axes or None))
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        # d_data seen with its axes in the output's order is d_out.
-        xp.copyto(d_data.transpose(a.axes or None), d_out)
-
-    @staticmethod
     def derivative(w, a, ins, outs, heads):
         order = _order(a, len(a.axes))
         return {"data": w.transpose(heads["out"], axes=tuple(order.index(i) for i in range(len(order))))}
@@ -60,7 +54,7 @@ def _order(a: Any, rank: int) -> list[int]:
     return [i + rank if -rank <= i < 0 else i for i in a.axes]
 
 
-class SwapAxis(Move):
+class SwapAxis(Rearrangement):
     """Axes `dim1` and `dim2` exchanged. data: (...)  ->  out: (...). A copy."""
 
     aliases = ("swapaxes",)
@@ -82,15 +76,11 @@ class SwapAxis(Move):
         xp.copyto(out, data.swapaxes(a.dim1, a.dim2))
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.copyto(d_data, d_out.swapaxes(a.dim1, a.dim2))
-
-    @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w.SwapAxis(heads["out"], dim1=a.dim1, dim2=a.dim2)}
 
 
-class tile(Move):
+class tile(Rearrangement):
     """`data` repeated as a whole, ``reps[i]`` times along axis i (aligned at the last axes).
 
     data: (...)  ->  out: (...). The gradient sums over the repetitions.
@@ -112,12 +102,6 @@ class tile(Move):
         reps, dims = _tiles(a, data.shape)
         xp.copyto(out.reshape(_pairs(reps, dims)), data.reshape(_pairs((1,) * len(dims), dims)))
 
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        reps, dims = _tiles(a, d_data.shape)
-        axes = tuple(range(0, 2 * len(dims), 2))
-        _total(xp, d_out.reshape(_pairs(reps, dims)), axes, d_data.reshape(dims))
-
 
 _adjoint_tile = adjoint_of(tile)
 
@@ -132,13 +116,7 @@ def _pairs(reps: Shape, dims: Shape) -> Shape:
     return tuple(n for pair in zip(reps, dims) for n in pair)
 
 
-def _total(xp, parts, axes, total):
-    """Sum over `axes` into `total`; numpy is told to sum two-byte floats in float32."""
-    wide = float32 if total.dtype.itemsize == 2 else None
-    xp.add.reduce(parts, axis=axes, out=total, dtype=wide)
-
-
-class repeat(Move):
+class repeat(Rearrangement):
     """Each element `repeats` times in a row along `axis`; of the flattened array when `axis` is None.
 
     data: (...)  ->  out: (...). The gradient sums over the repetitions.
@@ -163,11 +141,6 @@ class repeat(Move):
         outer, inner = _halves(a, data.shape)
         xp.copyto(out.reshape(outer, a.repeats, inner), data.reshape(outer, 1, inner))
 
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        outer, inner = _halves(a, d_data.shape)
-        _total(xp, d_out.reshape(outer, a.repeats, inner), 1, d_data.reshape(outer, inner))
-
 
 _adjoint_repeat = adjoint_of(repeat)
 
@@ -180,7 +153,7 @@ def _halves(a: Any, shape: Shape) -> tuple[int, int]:
     return prod(shape[: axis + 1]), prod(shape[axis + 1 :])
 
 
-class reverse(Move):
+class reverse(Rearrangement):
     """Elements in reverse order along the axes `axis`. data: (...)  ->  out: (...), same shape."""
 
     aliases = ("flip",)
@@ -201,15 +174,11 @@ class reverse(Move):
         xp.copyto(out, xp.flip(data, a.axis))
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.copyto(d_data, xp.flip(d_out, a.axis))
-
-    @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w.reverse(heads["out"], axis=a.axis)}
 
 
-class roll(Move):
+class roll(Rearrangement):
     """Elements rotated by `shift` positions along `axis`; of the flattened array when `axis` is None.
 
     data: (...)  ->  out: (...), same shape: along each axis, index i goes to (i + shift) mod length. `shift`
@@ -234,32 +203,22 @@ class roll(Move):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        _roll(xp, a, data, out, 1)
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        _roll(xp, a, d_out, d_data, -1)
+        """Copy the two pieces of each rolled axis, 2**n blocks for n axes, without a temporary."""
+        source, target = (data.reshape(-1), out.reshape(-1)) if a.axis is None else (data, out)
+        axes = (0,) if a.axis is None else a.axis
+        total = [0] * source.ndim
+        for axis, shift in zip(axes, a.shift * len(axes) if len(a.shift) == 1 else a.shift):
+            total[axis] += shift
+        blocks: list[tuple[tuple[slice, ...], tuple[slice, ...]]] = [((), ())]
+        for length, shift in zip(source.shape, total):
+            s = shift % length if length else 0
+            pieces = [(slice(0, length - s), slice(s, length))]
+            if s:
+                pieces.append((slice(length - s, length), slice(0, s)))
+            blocks = [((*f, x), (*t, y)) for f, t in blocks for x, y in pieces]
+        for source_part, target_part in blocks:
+            xp.copyto(target[..., *target_part], source[..., *source_part])
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w.roll(heads["out"], shift=tuple(-s for s in a.shift), axis=a.axis)}
-
-
-def _roll(xp: Any, a: Any, source: Any, target: Any, sign: int) -> None:
-    """Copy the two pieces of each rolled axis, 2**n blocks for n axes, without a temporary."""
-    if a.axis is None:
-        source, target = source.reshape(-1), target.reshape(-1)
-    axes = (0,) if a.axis is None else a.axis
-    shifts = a.shift * len(axes) if len(a.shift) == 1 else a.shift
-    total = [0] * source.ndim
-    for axis, shift in zip(axes, shifts):
-        total[axis] += sign * shift
-    blocks: list[tuple[tuple[slice, ...], tuple[slice, ...]]] = [((), ())]
-    for length, shift in zip(source.shape, total):
-        s = shift % length if length else 0
-        pieces = [(slice(0, length - s), slice(s, length))]
-        if s:
-            pieces.append((slice(length - s, length), slice(0, s)))
-        blocks = [((*f, x), (*t, y)) for f, t in blocks for x, y in pieces]
-    for source_part, target_part in blocks:
-        xp.copyto(target[..., *target_part], source[..., *source_part])

@@ -8,7 +8,7 @@ from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from ..shape.reshape import Move
+from ..shape.reshape import Rearrangement
 
 
 def _require_image(data: Any, layout: str) -> None:
@@ -91,7 +91,7 @@ class _image_to_tensor(Op):
         xp.divide(out, 255, out=out)
 
 
-class _Turned(Move):
+class _Turned(Rearrangement):
     """Base: an image reversed along one of its axes, which is its own inverse."""
 
     abstract = True
@@ -105,10 +105,6 @@ class _Turned(Move):
     @classmethod
     def forward(cls, xp, a, data, *, out):
         xp.copyto(out, xp.flip(data, cls.axis))
-
-    @classmethod
-    def backward(cls, xp, a, d_out, *, d_data):
-        xp.copyto(d_data, xp.flip(d_out, cls.axis))
 
     @classmethod
     def derivative(cls, w, a, ins, outs, heads):
@@ -127,7 +123,7 @@ class _image_flip_top_bottom(_Turned):
     axis = -3
 
 
-class _image_crop(Move):
+class _image_crop(Rearrangement):
     """The part of an image that begins at column `x` and row `y`.
 
     data: (H, W, C) or (N, H, W, C)  ->  out: (`height`, `width`, C) or (N, `height`, `width`, C). The
@@ -160,11 +156,6 @@ class _image_crop(Move):
     @staticmethod
     def forward(xp, a, data, *, out):
         xp.copyto(out, data[_part(a)])
-
-    @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        d_data.fill(0)
-        xp.copyto(d_data[_part(a)], d_out)
 
 
 def _part(a: Any) -> Any:

@@ -28,6 +28,7 @@ CASES = {
     ),
     "split_v2": Case(ops.SplitV2, {"indices": (2, 3, 9), "axis": 1}, [(3, 12, 5)]),
     "split_v2-equal": Case(ops.SplitV2, {"indices": (), "sections": 3, "axis": 2}, [(3, 4, 9)]),
+    "split_v2-empty": Case(ops.SplitV2, {"indices": (0, 3), "axis": 2}, [(3, 4, 9)]),
     "unconcat": Case(ops.Unconcat, {"num_args": 3, "dim": 1}, [(3, 9, 2), (3, 4, 2), (3, 5, 2)]),
     "slice_axis": Case(ops.slice_axis, {"axis": 1, "begin": 3, "end": -2}, [(4, 17, 5)]),
     "slice_axis-end": Case(ops.slice_axis, {"axis": -1, "begin": -7, "end": None}, [(4, 3, 40)]),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, permutations
+from itertools import permutations
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from mxlite import ops
-from mxlite.ops.shape.permutation import simplest
 from tests.backends.cpu import fast_kernels
 from tests.conformance.case import Case
 from tests.conformance.conformance import Call
@@ -82,33 +81,6 @@ def test_the_kernels_are_chosen(kind):
         assert fast_kernels.kernel_name(call, kind).startswith(f"{kind} ")
         assert fast_kernels.kernel_name(call, kind, backward=True).startswith(f"{kind} ")
     still = Call.of(Case(ops.ChannelsLast, {"moves": False}, [(5, 64, 1, 1)]), dtype="float32")
-    assert fast_kernels.kernel_name(still, kind) == "reference"
-
-
-@pytest.mark.parametrize(
-    "shape, axes, want",
-    [
-        ((2, 3, 4, 5), (0, 2, 3, 1), ((2, 3, 20), (0, 2, 1))),
-        ((1, 3, 4, 5), (0, 2, 3, 1), ((3, 20), (1, 0))),
-        ((2, 3, 1, 5), (0, 1, 3, 2), ((30,), (0,))),
-        ((2, 3, 4), (0, 1, 2), ((24,), (0,))),
-        ((2, 3, 4), (2, 1, 0), ((2, 3, 4), (2, 1, 0))),
-        ((2, 1, 4, 5), (2, 3, 0, 1), ((2, 20), (1, 0))),
-        ((1, 1), (1, 0), ((), ())),
-    ],
-)
-def test_axes_that_stay_together_are_one(shape, axes, want):
-    assert simplest(shape, axes) == want
-
-
-def test_the_simplest_permutation_moves_the_same():
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        rank = int(rng.integers(1, 6))
-        shape = tuple(map(int, rng.integers(1, 4, rank)))
-        axes = tuple(map(int, rng.permutation(rank)))
-        data = rng.standard_normal(shape)
-        less, order = simplest(shape, axes)
-        want = data.transpose(axes)
-        np.testing.assert_array_equal(data.reshape(less).transpose(order).reshape(want.shape), want)
-        assert 1 not in less and all(b != a + 1 for a, b in pairwise(order))
+    assert (
+        fast_kernels.kernel_name(still, kind) == {"onednn": "reference", "compiled": "compiled copies"}[kind]
+    )

@@ -2,10 +2,11 @@
 
 A table lists parts: (source, source step, target, target step, bytes). Row r is copied as
 
-    for each part: target + r * target step  <-  bytes at source + r * source step      (source 0: zeros)
+    for each part: target + r * target step  <-  bytes at source + r * source step
 
 so that a row of a joined array is written from one end to the other, and one of an array that is split is
-read so. Threads take rows. The C library copies long runs: it can bypass the caches.
+read so. Where the source is 0 its step is a pattern of 8 bytes, which is written. Threads take rows. The C
+library copies long runs: it can bypass the caches.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import numpy as np
 from ....core.machine_code import native
 from .calls.team import call, load, Run, threads_for
 from .codegen.emitter import Function, Module
-from .codegen.ir import I1, I8, I64, number, Operand as Int, PTR, type_of, Value, zero
+from .codegen.ir import I1, I64, number, Operand as Int, PTR, type_of, Value
 
 UNROLL = 4  # vectors that are copied in one round
-LONG = 8192  # bytes of a run for the C library
+LONG = 2048  # bytes of a run for the C library
 
 
 class RunPart(NamedTuple):
-    """Addresses and steps, and the bytes of a run. source 0: zeros are written."""
+    """Addresses and steps, and the bytes of a run. source 0: its step is a pattern that is written."""
 
     source: int
     source_step: int
@@ -58,9 +59,9 @@ def code() -> native.Code:
         target = _moved(f, to, row.index, target_step)
         there = f.is_("ne", first, 0)
         with f.when(there):
-            _run(f, _moved(f, first, row.index, source_step), target, nbytes)
+            copy_run(f, _moved(f, first, row.index, source_step), target, nbytes, source_step)
         with f.when(f.negated(there)):
-            _run(f, None, target, nbytes)
+            copy_run(f, None, target, nbytes, source_step)
     f.done()
     return load(module)
 
@@ -70,23 +71,25 @@ def _moved(f: Function, address: Value, row: Value, step: Value) -> Value:
     return f.cast("inttoptr", f.plus(address, far), PTR)
 
 
-def _run(f: Function, source: Value | None, target: Value, nbytes: Value) -> None:
-    """Copy one run, or write zeros."""
+def copy_run(f: Function, source: Value | None, target: Value, nbytes: Value, pattern: Value) -> None:
+    """Copy one run, or write a pattern."""
     v = f.width * 4
+    every = f.cast("bitcast", f.spread(pattern, v // 8), type_of("i32", v // 4)) if source is None else None
 
     def move(at: Int, size: int) -> None:
-        kind = type_of("i32", size // 4) if size >= 16 else type_of(f"i{8 * size}")
-        value: Value = zero(kind) if size >= 16 else number(kind, 0)
         if source is not None:
+            kind = type_of("i32", size // 4) if size >= 16 else type_of(f"i{8 * size}")
             value = f.load_at(kind, f.offset(source, at), 1)
+        elif every is not None and size >= 16:
+            value = every if size == v else f.shuffle(every, every, range(size // 4))
+        else:
+            value = pattern if size == 8 else f.cast("trunc", pattern, type_of(f"i{8 * size}"))
         f.store_at(value, f.offset(target, at), 1)
 
     whole = f.is_("sge", nbytes, v)
-    long = f.is_("sge", nbytes, LONG)
+    long = f.is_("sge", nbytes, LONG if source is not None else 1 << 62)
     with f.when(long):
-        if source is None:
-            f.do_call("llvm.memset.p0.i64", target, number(I8, 0), nbytes, number(I1, False))
-        else:
+        if source is not None:
             f.do_call("llvm.memcpy.p0.p0.i64", target, source, nbytes, number(I1, False))
     with f.when(f.binary("xor", whole, long)):
         done: Int = 0

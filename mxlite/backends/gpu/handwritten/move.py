@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ....te.moves import axes_of, Axis, Move, Sheet
 from ..compiler.source import assembled, kernel, KernelSource, typedefs
 from ..runtime.device import Device, nothing, pointer, Run
 from .each import launch, THREADS
 from .layout import divisor
-from .trace import Move, Sheet
 
 ROUNDS = 4  # units of a thread, where there are enough for all
 TILE = 32
@@ -31,22 +31,6 @@ MOST = 2**31 - 1  # of divisors by multiplication
 
 UNITS = {1: "uint8", 2: "unsigned short", 4: "uint32", 8: "uint64", 16: "Pack<uint64, 2>"}
 """The type as which bytes of one unit are copied."""
-
-Axis = tuple[int, int, int]  # length, stride in the target, stride in the source
-
-
-def axes_of(target: Sheet, source: Sheet | None) -> list[Axis]:
-    """The fewest axes of a copy, ordered as in the target; strides in elements, 0 without a source."""
-    strides = source.strides if source is not None else (0,) * target.ndim
-    listed = [(n, t, s) for n, t, s in zip(target.shape, target.strides, strides) if n != 1]
-    listed.sort(key=lambda axis: (-abs(axis[1]), -abs(axis[2])))
-    merged: list[Axis] = []
-    for n, t, s in listed:
-        if merged and merged[-1][1] == n * t and merged[-1][2] == n * s:
-            merged[-1] = (merged[-1][0] * n, t, s)
-        else:
-            merged.append((n, t, s))
-    return merged or [(1, 1, 1)]
 
 
 @functools.lru_cache(maxsize=256)

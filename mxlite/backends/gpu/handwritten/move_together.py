@@ -17,12 +17,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ....te.moves import axes_of, Move
 from ..compiler.source import kernel, KernelSource, shared
 from ..runtime.device import Device, InOrder, nothing, Run
 from .each import launch, THREADS
 from .layout import Divisor
-from .move import axes_of, blocks_of, MOST, moved, UNITS
-from .trace import Move
+from .move import blocks_of, MOST, moved, UNITS
 
 MOST_PARTS = 32  # in the parameters of a launch: 48 bytes each
 

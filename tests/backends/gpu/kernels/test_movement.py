@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from mxlite.backends import Backend, bind_call
-from mxlite.backends.gpu.handwritten.move import axes_of, moved, single_source
+from mxlite.backends.gpu.handwritten.move import moved, single_source
 from mxlite.backends.gpu.handwritten.move_together import all_moved
-from mxlite.backends.gpu.handwritten.trace import Move, Sheet, traced
 from mxlite.backends.gpu.kernels import table
 from mxlite.graph.attrs import parse_attrs
 from mxlite.ops import find_op
+from mxlite.te.moves import axes_of, Move, Sheet, traced
 from tests.emulators.emulated_device import compiler, EmulatedDevice
 
 pytestmark = pytest.mark.skipif(compiler is None, reason="g++ is not installed")

@@ -30,7 +30,7 @@ from ...convolution.plain import PlainConvolution
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import Run
 from ...runtime.threads import num_threads
-from ..generated import compiled_move
+from ..generated import moves
 from ..onednn import onednn_move
 
 _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
@@ -41,7 +41,7 @@ def mover(shape: Shape, dtype: DType, to_last: bool) -> base.ChosenKernel:
     op: type[Op] = ChannelsLast if to_last else ChannelsFirst
     ins, outs = (shape, last(shape)) if to_last else (last(shape), shape)
     r = base.Request(op, LayoutAttrs(), (ins,), (outs,), dtype, (dtype,))
-    for module in (compiled_move, onednn_move):
+    for module in (moves, onednn_move):
         for row in module.ROWS[op]:
             if (found := row(r)) is not None:
                 return found

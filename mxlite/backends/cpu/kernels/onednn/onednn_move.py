@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from .....core.dtype import float32
 from .....graph.ir import Shape
-from .....ops.shape.permutation import simplest
-from ....base import ChosenKernel, Request
+from .....ops import find_op
+from .....te.moves import axes_of
+from ....base import ChosenKernel, connected, Request
+from ....moves import moves_of
 from ...kernel_row import kernel_rows, LIBRARY
-from ...onednn import bind, cached, memory, Primitive, reorder, Run
+from ...onednn import bind, cached, in_turn, memory, Primitive, reorder, Run
 from ...onednn.constants import DST, SRC
-from ...onednn.memory import dense_strides
-from ..generated.compiled_move import mover, of_moves, order_of
 
 MOST_AXES = 12  # that oneDNN knows
 
@@ -23,44 +24,42 @@ MOST_AXES = 12  # that oneDNN knows
 _CARRIED = {1: (np.dtype("uint8"), 1), 2: (np.dtype("uint8"), 2), 4: (float32, 1), 8: (float32, 2)}
 
 
-def carried(nbytes: int, shape: Shape, axes: tuple[int, ...]) -> tuple[Any, Shape, tuple[int, ...]] | None:
-    """(dtype, shape, axes) of a reorder that moves elements of so many bytes; None if oneDNN cannot."""
-    if nbytes not in _CARRIED:
-        return None
-    dtype, count = _CARRIED[nbytes]
-    if count > 1:
-        shape, axes = (*shape, count), (*axes, len(shape))
-    return (dtype, shape, axes) if len(shape) <= MOST_AXES else None
-
-
 @cached
-def _permutation(shape: Shape, axes: tuple[int, ...], dtype: Any) -> Primitive | None:
-    strides = dense_strides(shape, tuple(range(len(shape))))
-    out = tuple(shape[i] for i in axes)
-    made = reorder(memory(out, dtype, None, tuple(strides[i] for i in axes)), memory(out, dtype))
+def _permutation(shape: Shape, strides: Shape, dtype: Any) -> Primitive | None:
+    made = reorder(memory(shape, dtype, None, strides), memory(shape, dtype))
     # The implementation called simple is a hundred times slower than numpy.
     return made if made.implementation.startswith("jit") else None
 
 
 def _row(r: Request) -> ChosenKernel | None:
-    if 0 in r.inputs[0]:
+    found = None if 0 in r.inputs[0] else moves_of(r)
+    if found is None or len(found.all) != 1 or r.dtype.itemsize not in _CARRIED:
         return None
-    shape, axes = simplest(*order_of(r))
-    if axes == tuple(range(len(axes))) or (found := carried(r.dtype.itemsize, shape, axes)) is None:
+    (move,) = found.all
+    axes = axes_of(move.target, move.source)
+    dtype, count = _CARRIED[r.dtype.itemsize]
+    parts = [(count, 1)] if count > 1 else []
+    shape, strides = zip(*((n, s * count) for n, _, s in axes), *parts)
+    if len(axes) == 1 or len(shape) > MOST_AXES:
         return None
-    dtype, shape, axes = found
-    primitive = _permutation(shape, axes, dtype)
+    primitive = _permutation(shape, strides, dtype)
     if primitive is None:
         return None
-    strides = dense_strides(shape, tuple(range(len(shape))))
-    out = tuple(shape[i] for i in axes)
-    source_memory = memory(out, dtype, None, tuple(strides[i] for i in axes))
 
-    def connect(source: Any, target: Any, work: Any) -> Run:
-        return bind(primitive, {SRC: (source_memory, source), DST: (memory(out, dtype), target)}, work)
+    def connect(xp: Any, a: Any, *inputs: Any, work: Any, **rest: Any) -> Run:
+        moves, arrays = found.call(inputs, rest)
+        if not moves:
+            return in_turn(())
+        source, target = (arrays[x.of] for x in (move.source, move.target) if x is not None)
+        views = {SRC: (memory(shape, dtype, None, strides), source), DST: (memory(shape, dtype), target)}
+        return bind(primitive, views, work)
 
-    return mover(r, connect, primitive.scratch, f"onednn {primitive.implementation}")
+    name = f"onednn {primitive.implementation}"
+    return connected(
+        connect, primitive.scratch, name, like=replace(r.op.signature, services=frozenset({"work"}))
+    )
 
 
+MOVES = [find_op(name) for name in ("_channels_last", "_channels_first", "transpose", "SwapAxis")]
 SERVES = ("ops.layout", "ops.shape.shape")
-ROWS = kernel_rows(LIBRARY, of_moves(_row))
+ROWS = kernel_rows(LIBRARY, {x: _row for op in MOVES for x in (op, op.grad_op) if x is not None})

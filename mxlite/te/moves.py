@@ -1,22 +1,21 @@
-"""Tracing of data movement: a reference kernel is run on arrays that have a shape but no elements.
+"""Moves: the computation of an operator that only moves elements, as copies and fills between strided views.
 
-An operator that only moves elements is written as views and copies between them, `xp.copyto(out, data[...])`.
-Run on a `Sheet`, which can be sliced, transposed and broadcast like numpy's arrays but holds nothing, it
-leaves a list of copies and fills between strided views, which the GPU then performs. Anything else that it
-uses (a sum, a number, scratch) raises, and the operator cannot be traced.
+Such an operator declares its moves by its reference kernel, in numpy's views and copies between them,
+`xp.copyto(out, data[...])`. Run on `Sheet`s, which can be sliced, transposed and broadcast like numpy's
+arrays but hold nothing, the kernel leaves a list of moves, which a backend performs in code of its own.
+Anything else that it uses (a sum, a number, scratch) raises, and then the operator does more than move.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ....graph.ir import Shape
-from ....graph.opdef import DType
+from ..graph.ir import Shape
+from ..graph.opdef import DType
 
 BLANK = np.zeros(1, np.int8)  # of one byte, so that strides count elements; no element is read or written
 
@@ -24,8 +23,7 @@ REFUSALS = (AttributeError, TypeError, ValueError, NotImplementedError, IndexErr
 """Exceptions of a kernel run on sheets that does more than views, copies and fills."""
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """Elements of `source`, or the bytes `value` of one element, into `target`."""
 
     target: Sheet
@@ -164,6 +162,23 @@ def as_strided(x: Sheet, shape: Shape, strides: Shape) -> Sheet:
 def never(x: Any, y: Any) -> bool:
     """Assume that arrays share no memory. A copy onto itself is removed when its addresses are known."""
     return False
+
+
+Axis = tuple[int, int, int]  # length, stride in the target, stride in the source
+
+
+def axes_of(target: Sheet, source: Sheet | None) -> list[Axis]:
+    """The fewest axes of a copy, ordered as in the target; strides in elements, 0 without a source."""
+    strides = source.strides if source is not None else (0,) * target.ndim
+    listed = [(n, t, s) for n, t, s in zip(target.shape, target.strides, strides) if n != 1]
+    listed.sort(key=lambda axis: (-abs(axis[1]), -abs(axis[2])))
+    merged: list[Axis] = []
+    for n, t, s in listed:
+        if merged and merged[-1][1] == n * t and merged[-1][2] == n * s:
+            merged[-1] = (merged[-1][0] * n, t, s)
+        else:
+            merged.append((n, t, s))
+    return merged or [(1, 1, 1)]
 
 
 class _Module:
