@@ -13,8 +13,8 @@ from time import monotonic, sleep
 import pytest
 
 from mxlite.backends.cpu.compiled.calls import team
-from mxlite.backends.cpu.runtime import contention
-from mxlite.backends.cpu.runtime.contention import Contention, FEW, MANY, WINDOW_S
+from mxlite.backends.cpu.runtime import threads
+from mxlite.backends.cpu.runtime.threads import Contention, FEW, MANY, WINDOW_S
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or team.openmp() is None, reason="libgomp is Linux's"
@@ -27,7 +27,7 @@ class _Preempted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0.0
-        monkeypatch.setattr(contention, "preemptions", lambda: self.count)
+        monkeypatch.setattr(threads, "preemptions", lambda: self.count)
         self.found = Contention()
 
     def runs(self, rate: float, seconds: float = WINDOW_S, threads: int = CORES) -> None:
@@ -40,7 +40,7 @@ def preempted(monkeypatch):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     yield _Preempted(monkeypatch)
-    contention._crowd.end()
+    threads._crowd.end()
 
 
 def _tasks() -> int:
@@ -103,14 +103,14 @@ _PROGRAM = """
 import os, threading
 import numpy as np
 import mxlite as mx
-from mxlite.backends.cpu.runtime import contention
+from mxlite.backends.cpu.runtime import threads
 
 count = 0
 def preempted():
     global count
     count += 10_000
     return count
-contention.preemptions = preempted
+openmp.preemptions = preempted
 net = mx.models.get("mlp", hidden=(256,) * 3)
 step = net.simple_bind(mx.cpu(), data=(64, 784))
 def run():

@@ -9,27 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
+from typing import Any
 
 from ....core import config
 from ....core.errors import MXLiteError
-from .contention import Contention, LIBRARY
+from ....core.process import forks
 
 _threads: int | None = None
-
-
-class _Here(threading.local):
-    """`threads`: number for kernels that this thread creates or runs at present; None: the global number.
-
-    `contention`: how often this thread is preempted meanwhile.
-    """
-
-    threads: int | None = None
-
-    def __init__(self) -> None:
-        self.contention = Contention()
-
-
-here = _Here()
 
 
 def num_threads() -> int:
@@ -67,6 +53,7 @@ def set_num_threads(threads: int) -> int:
 # while that happens, invisible to `os.environ` and to processes that are started later. A user's setting has
 # precedence, and a libgomp that was loaded before (PyTorch brings one) is left alone.
 
+LIBRARY = "libgomp.so.1"
 SPINS = 2_000
 _NAME = b"GOMP_SPINCOUNT"
 
@@ -91,3 +78,130 @@ def _is_loaded() -> bool:
     except OSError:
         return False
     return True
+
+
+# Shorter spins while other processes preempt the threads.
+#
+# A thread that waits for the others of its team spins for a while before it sleeps. That is right while
+# each of them has a core to itself. Where one core is shared with another process, its thread is preempted
+# again and again, and the spins of the others are lost: DenseNet-121 beside one busy process on two cores
+# takes 140 ms a step, and 80 with threads that sleep almost at once. Where all cores are shared alike, the
+# threads get their slices together, and spinning is right again (110 ms and 170 beside two processes).
+#
+# How often the thread that starts teams is preempted tells these apart, however long it spins: about 1,000
+# times a second or more in the first case, below 150 in the others. So this rate is measured while kernels
+# run.
+#
+# libgomp reads its number of spins when it is loaded. But while it has more threads than there are
+# processors, it takes a much smaller one (`gomp_throttled_spin_count_var` in its source,
+# config/linux/wait.h). So a thread with a sleeping team of its own shortens all spins for as long as it
+# exists.
+
+WINDOW_S = 0.02
+"""Seconds of kernels for which preemptions are counted."""
+MANY, FEW = 400.0, 150.0
+"""Preemptions per second above which spins become short, and below which they become long again."""
+
+
+class Contention:
+    """The rate at which one thread is preempted while its teams run. Use it on that thread only.
+
+    Spins are the same for all threads: what was measured last decides.
+    """
+
+    __slots__ = ("_before", "_seconds")
+
+    def __init__(self) -> None:
+        self._seconds, self._before = 0.0, preemptions()
+
+    def add(self, seconds: float, threads: int) -> None:
+        """Account for kernels that ran so long with so many threads; after each window, decide on spins."""
+        self._seconds += seconds
+        if self._seconds < WINDOW_S:
+            return
+        now = preemptions()
+        rate = (now - self._before) / self._seconds
+        self._seconds, self._before = 0.0, now
+        if rate > MANY and _is_adjustable(threads):
+            _crowd.begin()
+        elif rate < FEW:
+            _crowd.end()
+
+
+def preemptions() -> int:
+    """How often the system has taken the processor from this thread; 0 where it does not say for a thread."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+
+def _is_adjustable(threads: int) -> bool:
+    """True if one thread more is enough, and can be had: libgomp ends the process if it cannot start one."""
+    import resource
+
+    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
+    return (
+        not config.openmp_waits()
+        and threads >= len(os.sched_getaffinity(0))
+        and all(limit == resource.RLIM_INFINITY for limit in limits)
+    )
+
+
+class _Crowd:
+    """A thread with a sleeping team of its own, or none."""
+
+    def __init__(self) -> None:
+        self._lock = forks.lock()
+        self._held: threading.Lock | None = None  # its release ends the thread
+        forks.in_child(self._forget)
+
+    def begin(self) -> None:
+        """Start the thread if there is none; nothing happens if the system refuses."""
+        with self._lock:
+            if self._held is None:
+                held = threading.Lock()
+                held.acquire()
+                try:
+                    library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD)
+                    threading.Thread(
+                        target=_sleep, args=(library, held), name="mxlite-crowd", daemon=True
+                    ).start()
+                except (OSError, RuntimeError):
+                    return
+                self._held = held
+
+    def end(self) -> None:
+        """End the thread if there is one."""
+        with self._lock:
+            if self._held is not None:
+                self._held.release()
+                self._held = None
+
+    def _forget(self) -> None:
+        self._held = None
+
+
+_crowd = _Crowd()
+
+
+def _sleep(library: Any, held: threading.Lock) -> None:
+    nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)
+    library.GOMP_parallel(nothing, None, ctypes.c_uint(2), ctypes.c_uint(0))
+    held.acquire()
+
+
+class _Here(threading.local):
+    """`threads`: number for kernels that this thread creates or runs at present; None: the global number.
+
+    `contention`: how often this thread is preempted meanwhile.
+    """
+
+    threads: int | None = None
+
+    def __init__(self) -> None:
+        self.contention = Contention()
+
+
+here = _Here()
