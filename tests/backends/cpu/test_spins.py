@@ -103,7 +103,7 @@ _PROGRAM = """
 import os, threading
 import numpy as np
 import mxlite as mx
-from mxlite.backends.cpu.runtime import threads
+from mxlite.backends.cpu.runtime import threads as openmp
 
 count = 0
 def preempted():
