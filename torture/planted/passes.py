@@ -60,8 +60,8 @@ FAULTS = [
     Fault(
         "a slope for each channel is read as one that follows the data",
         _CHANNELS,
-        'if node.attrs.act_type in ("leaky", "elu", "selu", "gelu") else None',
-        'if node.attrs.act_type in ("leaky", "elu", "selu", "gelu", "prelu") else None',
+        "return all(op.operand_shape(a, n, s, whole) == s for n, s in zip(node.input_names, shapes))",
+        "return True",
         _FOLLOWS,
     ),
     Fault(

@@ -7,7 +7,6 @@ import resource
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -39,64 +38,65 @@ class _Preempted:
 def preempted(monkeypatch):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
+    threads._crowd.end()
     yield _Preempted(monkeypatch)
     threads._crowd.end()
 
 
-def _tasks() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+def _crowd() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mxlite-crowd"]
 
 
 def _becomes(count: int) -> bool:
-    """True if this process has so many threads, soon."""
+    """True if there are so many threads with a sleeping team, soon."""
     ends = monotonic() + 10
-    while _tasks() != count and monotonic() < ends:
+    while len(_crowd()) != count and monotonic() < ends:
         sleep(0.002)
-    return _tasks() == count
+    return len(_crowd()) == count
 
 
 def test_a_sleeping_team_exists_while_preemptions_are_many(preempted):
-    before = _tasks()
+    assert _becomes(0)
     preempted.runs(MANY / 2)
-    assert _becomes(before)
+    assert _becomes(0)
     preempted.runs(2 * MANY)
-    assert _becomes(before + 2)
+    assert _becomes(1)
     preempted.runs((MANY + FEW) / 2)  # between the two rates it stays as it is
     preempted.runs(3 * MANY)
-    assert _becomes(before + 2)
+    assert _becomes(1)
     preempted.runs(FEW / 2)
-    assert _becomes(before)
+    assert _becomes(0)
 
 
 def test_a_short_time_decides_nothing(preempted):
-    before = _tasks()
+    assert _becomes(0)
     preempted.runs(100 * MANY, WINDOW_S / 3)
-    assert _becomes(before)
+    assert _becomes(0)
     preempted.runs(100 * MANY, WINDOW_S)
-    assert _becomes(before + 2)
+    assert _becomes(1)
 
 
 @pytest.mark.parametrize("why", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "limit", "fewer threads"])
 def test_spins_are_left_alone(preempted, monkeypatch, why):
-    before = _tasks()
+    assert _becomes(0)
     if why == "limit":
         monkeypatch.setattr(resource, "getrlimit", lambda kind: (2**40, resource.RLIM_INFINITY))
     elif why != "fewer threads":
         monkeypatch.setenv(why, "1000")
     for _ in range(3):
         preempted.runs(10 * MANY, threads=CORES - (why == "fewer threads"))
-    assert _becomes(before)
+    assert _becomes(0)
 
 
 def test_a_thread_that_cannot_be_started_does_no_harm(preempted, monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
-    before = _tasks()
+    assert _becomes(0)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     for _ in range(3):
         preempted.runs(10 * MANY)
-    assert _becomes(before)
+    assert _becomes(0)
 
 
 _PROGRAM = """

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
+from queue import SimpleQueue
 from typing import Any
 
 from ....core import config
@@ -154,42 +155,41 @@ class _Crowd:
 
     def __init__(self) -> None:
         self._lock = forks.lock()
-        self._held: threading.Lock | None = None  # its release ends the thread
+        self._bell: SimpleQueue[None] | None = None  # what is put there ends the thread
         forks.in_child(self._forget)
 
     def begin(self) -> None:
         """Start the thread if there is none; nothing happens if the system refuses."""
         with self._lock:
-            if self._held is None:
-                held = threading.Lock()
-                held.acquire()
+            if self._bell is None:
+                bell: SimpleQueue[None] = SimpleQueue()
                 try:
                     library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD)
                     threading.Thread(
-                        target=_sleep, args=(library, held), name="mxlite-crowd", daemon=True
+                        target=_sleep, args=(library, bell), name="mxlite-crowd", daemon=True
                     ).start()
                 except (OSError, RuntimeError):
                     return
-                self._held = held
+                self._bell = bell
 
     def end(self) -> None:
         """End the thread if there is one."""
         with self._lock:
-            if self._held is not None:
-                self._held.release()
-                self._held = None
+            if self._bell is not None:
+                self._bell.put(None)
+                self._bell = None
 
     def _forget(self) -> None:
-        self._held = None
+        self._bell = None
 
 
 _crowd = _Crowd()
 
 
-def _sleep(library: Any, held: threading.Lock) -> None:
+def _sleep(library: Any, bell: SimpleQueue[None]) -> None:
     nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)
     library.GOMP_parallel(nothing, None, ctypes.c_uint(2), ctypes.c_uint(0))
-    held.acquire()
+    bell.get()
 
 
 class _Here(threading.local):
