@@ -1,7 +1,7 @@
 """Milliseconds and bytes of networks of many kinds on the CPU, compared with PyTorch.
 
     python benchmarks/generality.py            everything, about an hour; prints only
-    python benchmarks/generality.py --write    the same; writes results/generality-<date>.md
+    python benchmarks/generality.py --write    the same; writes results/<date>-generality.md
     python benchmarks/generality.py --quick    small sizes; checks that both frameworks compute the same, and
                                                prints tables without times
     python benchmarks/generality.py --nets vit,gpt --peers eager,compile    some networks, some columns
@@ -86,7 +86,7 @@ def main() -> int:
     print(page)
     if args.write:
         args.output.mkdir(parents=True, exist_ok=True)
-        (args.output / f"generality-{today()}.md").write_text(page, encoding="utf-8")
+        (args.output / f"{today()}-generality.md").write_text(page, encoding="utf-8")
     return int(any(r.is_wrong or "mxlite" not in r.agreements for r in results))
 
 
