@@ -81,10 +81,9 @@ def _alone(graph: Graph, node: Node, read: Set[Entry]) -> tuple[Entry, Node] | N
     if head is None or graph.shapes[head] != graph.shapes[gradient]:
         return None
     writer = Writer(find_op, node.name)
-    ins = dict(zip(forward.input_names, forward.inputs))
-    outs = {n: Entry(forward, i) for i, n in enumerate(forward.output_names)}
-    heads = {forward.output_names[0]: head}
-    written = forward.op.derivative(writer, forward.attrs, {**ins, **given}, {**outs, **given}, heads)
+    ins = {n: given.get(n, e) for n, e in zip(forward.input_names, forward.inputs)}
+    outs = {n: given.get(n, Entry(forward, i)) for i, n in enumerate(forward.output_names)}
+    written = forward.op.derivative(writer, forward.attrs, ins, outs, {forward.output_names[0]: head})
     result = written[node.output_names[gradient.index].removeprefix("d_")]
     if result.node.op is find_op("_sum_like"):  # nothing is summed: the shapes are equal
         result = result.node.inputs[0]

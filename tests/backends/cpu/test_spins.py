@@ -38,21 +38,21 @@ class _Preempted:
 def preempted(monkeypatch):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
-    threads._crowd.end()
+    threads._oversubscription.end()
     yield _Preempted(monkeypatch)
-    threads._crowd.end()
+    threads._oversubscription.end()
 
 
-def _crowd() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mxlite-crowd"]
+def _sleeping() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mxlite-sleeping-team"]
 
 
 def _becomes(count: int) -> bool:
     """True if there are so many threads with a sleeping team, soon."""
     ends = monotonic() + 10
-    while len(_crowd()) != count and monotonic() < ends:
+    while len(_sleeping()) != count and monotonic() < ends:
         sleep(0.002)
-    return len(_crowd()) == count
+    return len(_sleeping()) == count
 
 
 def test_a_sleeping_team_exists_while_preemptions_are_many(preempted):
@@ -119,7 +119,7 @@ def run():
         step.backward()
     mx.nd.waitall()
 run()
-threads = sum(thread.name == "mxlite-crowd" for thread in threading.enumerate())
+threads = sum(thread.name == "mxlite-sleeping-team" for thread in threading.enumerate())
 child = os.fork()
 if not child:
     run()

@@ -193,8 +193,8 @@ def test_transpositions_from_and_to_channels_last_move_nothing(sizes):
         laid_out(mx.sym.Group([behind(y, 2), y, mx.sym.transpose(y, axes=(0, 2, 3, 1))]), shape)
 
 
-def test_operators_that_do_not_follow_get_the_usual_order():
-    """Their axes are the user's: a softmax over axis 1, rows that are cut, a mask that selects."""
+def test_axes_are_those_of_the_user_behind_channels_last():
+    """A softmax over axis 1, rows that are cut, a mask that selects: whether they follow or not."""
     shape = SIZES["all sizes coincide"]
     for make in (
         lambda x: mx.sym.softmax(x, axis=1),

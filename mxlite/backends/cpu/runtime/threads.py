@@ -89,9 +89,10 @@ def _is_loaded() -> bool:
 # takes 140 ms a step, and 80 with threads that sleep almost at once. Where all cores are shared alike, the
 # threads get their slices together, and spinning is right again (110 ms and 170 beside two processes).
 #
-# How often the thread that starts teams is preempted tells these apart, however long it spins: about 1,000
-# times a second or more in the first case, below 150 in the others. So this rate is measured while kernels
-# run.
+# How often the thread that starts teams is preempted tells these apart, however long it spins. A thread
+# that shares its core evenly is preempted once in two time slices, which last milliseconds; more often than
+# that it is preempted by wake-ups of its own team and of what it competes with. Seen were about 1,000 times
+# a second or more in the first case, below 150 in the others. So this rate is measured while kernels run.
 #
 # libgomp reads its number of spins when it is loaded. But while it has more threads than there are
 # processors, it takes a much smaller one (`gomp_throttled_spin_count_var` in its source,
@@ -124,9 +125,9 @@ class Contention:
         rate = (now - self._before) / self._seconds
         self._seconds, self._before = 0.0, now
         if rate > MANY and _is_adjustable(threads):
-            _crowd.begin()
+            _oversubscription.begin()
         elif rate < FEW:
-            _crowd.end()
+            _oversubscription.end()
 
 
 def preemptions() -> int:
@@ -150,46 +151,46 @@ def _is_adjustable(threads: int) -> bool:
     )
 
 
-class _Crowd:
-    """A thread with a sleeping team of its own, or none."""
+class _Oversubscription:
+    """More OpenMP threads than processors: by a thread with a sleeping team of its own, if there is one."""
 
     def __init__(self) -> None:
         self._lock = forks.lock()
-        self._bell: SimpleQueue[None] | None = None  # what is put there ends the thread
+        self._stop: SimpleQueue[None] | None = None  # what is put there ends the thread
         forks.in_child(self._forget)
 
     def begin(self) -> None:
         """Start the thread if there is none; nothing happens if the system refuses."""
         with self._lock:
-            if self._bell is None:
-                bell: SimpleQueue[None] = SimpleQueue()
+            if self._stop is None:
+                stop: SimpleQueue[None] = SimpleQueue()
                 try:
                     library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOLOAD)
                     threading.Thread(
-                        target=_sleep, args=(library, bell), name="mxlite-crowd", daemon=True
+                        target=_sleep, args=(library, stop), name="mxlite-sleeping-team", daemon=True
                     ).start()
                 except (OSError, RuntimeError):
                     return
-                self._bell = bell
+                self._stop = stop
 
     def end(self) -> None:
         """End the thread if there is one."""
         with self._lock:
-            if self._bell is not None:
-                self._bell.put(None)
-                self._bell = None
+            if self._stop is not None:
+                self._stop.put(None)
+                self._stop = None
 
     def _forget(self) -> None:
-        self._bell = None
+        self._stop = None
 
 
-_crowd = _Crowd()
+_oversubscription = _Oversubscription()
 
 
-def _sleep(library: Any, bell: SimpleQueue[None]) -> None:
+def _sleep(library: Any, stop: SimpleQueue[None]) -> None:
     nothing = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p)
     library.GOMP_parallel(nothing, None, ctypes.c_uint(2), ctypes.c_uint(0))
-    bell.get()
+    stop.get()
 
 
 class _Here(threading.local):

@@ -21,13 +21,11 @@ from functools import partial
 import numpy as np
 
 from ....graph import Entry, Graph, Node
+from ...crews import FLOPS_PER_BYTE
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Prices, Target
 from .remat_candidates import find_candidates, Reads, RematCandidate, with_remat, work_of
 from .remat_rules import remat_nodes
-
-FLOPS_PER_BYTE = 16
-"""Operations of a product that take a core as long as moving a byte."""
 
 SHARE = 1 / 16
 """Most of the step's time that recomputation may take."""
