@@ -30,24 +30,24 @@ def _row(r: Request) -> ChosenKernel | None:
     if not usable() or any(0 in s for s in (*r.inputs, *r.outputs)):
         return None
     found = moves_of(r)
-    plan = _planned(found.all) if found is not None else None
-    if found is None or plan is None:
+    if found is None:
+        return None
+    turned = _transposition(found.all)
+    plan = turned or _in_boxes(found.all)
+    if plan is None:
         return None
 
     def connect(xp: Any, a: Any, *inputs: Any, **rest: Any) -> Run:
         moves, arrays = found.call(inputs, rest)
-        some = plan if moves == found.all else _planned(moves)
+        some = plan if moves == found.all else _transposition(moves) or _in_boxes(moves)
         return some({n: address_of(x) for n, x in arrays.items()}, arrays) if some else in_turn(())
 
-    name = "compiled transposition" if _transposition(found.all) else "compiled copies"
+    name = "compiled copies" if turned is None else "compiled transposition"
     return connected(connect, 0, name, like=r.op.signature, mutates=bool(r.op.mutated(r.attrs)))
 
 
-def _planned(moves: Sequence[Move]) -> Plan | None:
-    """What makes the call of moves; None if there are none, or if other kernels are better."""
-    turned = _transposition(moves)
-    if turned is not None:
-        return turned
+def _in_boxes(moves: Sequence[Move]) -> Plan | None:
+    """What makes the call of moves as boxes; None if there are none, or if other kernels are better."""
     boxes = [axes_of(m.target, m.source) for m in moves]
     if not moves or any(len(axes) > MOST_AXES or _is_turned(axes) for axes in boxes):
         return None
