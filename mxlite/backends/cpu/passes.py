@@ -43,6 +43,8 @@ PASSES: tuple[Pass, ...] = (
         "dense_updates",
         "convolution_updates",
         "recurrent_updates",
+        "norm_chains",
+        "inline_remat",
         "sample_tiles",
         "accumulate_gradients",
         "chains",

@@ -40,6 +40,8 @@ PASSES: tuple[Pass, ...] = (
         "dense_epilogue",
         "accumulate_gradients",
         "add_epilogue",
+        "norm_chains",
+        "inline_remat",
         "chains",
     ),
     group_casts,

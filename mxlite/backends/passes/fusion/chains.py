@@ -45,6 +45,7 @@ MOST_ARRAYS = 12  # that a node needs at once: more would raise the least feasib
         "dense_updates",
         "sample_tiles",
         "accumulate_gradients",
+        "inline_remat",
     ),
 )
 def chains(step: Step, target: Target) -> Step:

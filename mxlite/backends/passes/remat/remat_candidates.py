@@ -27,6 +27,9 @@ SCATTERED = 8
 TILED = 2
 """The same if channels move to the last axis or away from it: there is code for that."""
 
+SMALL = 64
+"""How many times as many bytes an array has as one that stays live for its recomputation, at least."""
+
 _MOST = 3  # operators in a chain
 
 RematRule = Callable[[Graph, Node], tuple[Node, ...]]
@@ -146,7 +149,7 @@ def _candidate(
             last = reads.last.get(i, -1)
             if i in candidates:
                 uses[i] = None
-            elif last < 0 and i.index == 0:
+            elif last < 0 and i.index == 0 and not is_small(graph, i, beside=Entry(node)):
                 left.append(i.node)
                 continue
             if last < at:
@@ -157,6 +160,11 @@ def _candidate(
     like = {Entry(n): Entry(part) for part in order for n in parts[part]}
     nodes = tuple(e.node for e in like)
     return RematCandidate(nodes, tuple(uses), like, sum(_cost(graph, n, like) for n in nodes))
+
+
+def is_small(graph: Graph, e: Entry, beside: Entry) -> bool:
+    """True if `e` may stay live for the sake of `beside`, such as a factor for each channel."""
+    return graph.nbytes(e) * SMALL <= graph.nbytes(beside)
 
 
 def _is_read_besides(reads: Reads, kept: Set[Entry], node: Node) -> bool:

@@ -16,6 +16,7 @@ from .....ops.norm.norm import around_channels, BatchNorm
 from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import NormActLine
 from .....ops.norm.norm_remat import NormRemat
+from .....ops.norm.norm_statistics import NormStatistics
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, load, parts_for, storable, threads_for, usable
@@ -169,7 +170,7 @@ def _made(r: Request, form: NormForm, layout: _Layout, arrays: Arrays) -> dict[s
     return {
         "addend": _added(r),
         "result": out is not None,
-        "line": r.op in (NormLine, NormActLine),
+        "line": issubclass(r.op, (NormLine, NormActLine)),
         "past_cache": layout.is_past_cache(out, arrays["data"], arrays.get("addend")),
     }
 
@@ -188,7 +189,7 @@ def _gradient(r: Request, form: NormForm, layout: _Layout, arrays: Arrays) -> di
     }
 
 
-_IN_ROWS = (NormActLine, NormLine, NormRemat)  # whose code is for rows alone
+_IN_ROWS = (NormActLine, NormLine, NormStatistics, NormRemat)  # whose code is for rows alone
 _STATISTICS = ("mean", "var", "factor", "shift")
 
 forward = _row("forward", _made, 3, _STATISTICS)
@@ -202,6 +203,7 @@ SERVES = (
     "ops.norm.norm_act",
     "ops.norm.norm_act_line",
     "ops.norm.norm_remat",
+    "ops.norm.norm_statistics",
 )
 ROWS = kernel_rows(
     GENERATED,
@@ -213,6 +215,7 @@ ROWS = kernel_rows(
         NormActLine: forward,
         NormActLine.grad_op: backward,
         NormLine: line,
+        NormStatistics: line,
         NormRemat: again,
     },
 )

@@ -1,0 +1,88 @@
+"""Norms in chains of elementwise operators: what follows a norm runs where the norm writes its result.
+
+    x -> BatchNorm -> y -> clip -> z             x -> _norm_statistics -> factor, shift, mean, var
+    x, mean, var -> gradient of the norm         x, factor, shift -> _channel_affine -> y -> clip -> z
+    y -> gradient of clip                        x, mean, var -> gradient of the norm
+                                                 y -> gradient of clip
+
+Behind its statistics a norm is elementwise. As a node of its own, the affine map joins the chain of its readers
+(`chains.py`), and backward recomputes y from x, which the gradient of the norm reads anyway, where it reads y
+(`inline_remat.py`): y is neither written nor kept. The gradient stays that of the whole norm.
+
+All readers of y must be elementwise, of the shape of y, and y must be no output.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from ....graph import Entry, Node, Rewriter
+from ....ops.elementwise.channel_affine import ChannelAffine, ChannelAffineAttrs
+from ....ops.norm.norm import BatchNorm
+from ....ops.norm.norm_statistics import NormStatistics
+from ....ops.scratch import accumulator
+from ...elementwise.formula import is_elementwise
+from ...rewrite import graph_pass, Stage, Step
+from ..entries import output, request_of
+from ..target import Target
+from .norm_act import NORMS
+
+
+@graph_pass(Stage.STEP, after=("norm_prologue", "stem_gradients"), anchors=NORMS)
+def norm_chains(step: Step, target: Target) -> Step:
+    """The step whose norms in front of elementwise operators are statistics and an affine map. O(inputs).
+
+    A graph without backward nodes stays as it is.
+    """
+    if not step.has_backward or not target.storable():
+        return step
+    has_kernel = cache(target.has_kernel)
+    found = frozenset(n for n in step.forward if n.op in NORMS and _is_in_chain(step, n))
+    return step.substituted({n for n in found if has_kernel(_request(step, n))}, _split)
+
+
+def _is_in_chain(step: Step, node: Node) -> bool:
+    """True if only elementwise nodes read the result of `node`, which normalizes by the batch."""
+    graph, y = step.graph, Entry(node)
+    if node.absent or node.attrs.use_global_stats or y in step.shown:
+        return False
+    dtype = graph.dtypes[y]
+    readers = step.readers.all(y)
+    return accumulator(dtype) == dtype and bool(readers) and all(_is_alike(step, y, n) for n in readers)
+
+
+def _is_alike(step: Step, y: Entry, reader: Node) -> bool:
+    """True if `reader` is elementwise and what it makes has the shape of `y`."""
+    made = Entry(reader.forward or reader)
+    return is_elementwise(reader.op) and step.graph.shapes.get(made) == step.graph.shapes[y]
+
+
+def _request(step: Step, node: Node):
+    """The request for a kernel of the statistics, with factor and shift."""
+    new, channel = _statistics(node), step.graph.shapes[output(node, "mean")]
+    used = frozenset((*new.input_names, *new.output_names))
+    return request_of(
+        step.graph, NormStatistics, new.attrs, new.inputs, (channel,) * len(new.output_names), used
+    )
+
+
+def _statistics(norm: Node) -> Node:
+    a = norm.attrs
+    attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
+    return Node(NormStatistics, attrs, norm.inputs, f"{norm.name}_statistics")
+
+
+def _split(made: Rewriter, norm: Node) -> None:
+    """Add the statistics of `norm`, and the affine map that gives its result."""
+    first = _statistics(replace(norm, inputs=made.inputs(norm)))
+    factor, shift = (output(first, name) for name in ("factor", "shift"))
+    rank = len(made.shapes[Entry(norm)])
+    attrs = ChannelAffineAttrs(norm.attrs.axis % rank)
+    new = Node(ChannelAffine, attrs, (first.inputs[0], factor, shift), norm.name, annotations=norm.annotations)
+    made.node_of[norm] = new
+    made.order += [first, new]
+    for name in first.output_names:
+        made.put(output(norm, "mean"), output(first, name))
+    for i, name in enumerate(norm.output_names):
+        made.put(Entry(norm, i), output(first, name) if name in first.output_names else Entry(new))
