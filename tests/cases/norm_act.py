@@ -223,3 +223,30 @@ ROWS |= {
     "fold-norm-bias": _fold((4, 3, 2), (600, 100, 3), no_bias=False),
     "fold-norm-fix-gamma": _fold((3, 5), (600, 400), no_bias=False, fix_gamma=True),
 }
+
+
+def _normalized(data: tuple[int, ...], rows: int, axis: int, fix_gamma: bool = False) -> Case:
+    channel = (data[axis],)
+    return Case(
+        ops.Normalized,
+        {"axis": axis, "fix_gamma": fix_gamma},
+        [data, *[channel] * 4],
+        make={"var": positive},
+        tolerance=1e-5,
+        large=[(rows, *data[1:]), *[channel] * 4],
+        torch=_torch_normalized,
+    )
+
+
+def _torch_normalized(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: Any) -> Any:
+    shape = [1] * data.ndim
+    shape[a.axis] = -1
+    gain = (var if a.fix_gamma else gamma * var).reshape(shape)
+    return (data - mean.reshape(shape)) * gain + beta.reshape(shape)
+
+
+ROWS |= {
+    "normalized": _normalized((3, 2, 5, 17), 2048, 3),
+    "normalized-channels-first": _normalized((3, 4, 2, 5), 4096, 1),
+    "normalized-fix-gamma": _normalized((9, 4), 32768, 1, fix_gamma=True),
+}

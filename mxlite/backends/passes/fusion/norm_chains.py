@@ -1,11 +1,11 @@
 """Norms in chains of elementwise operators: what follows a norm runs where the norm writes its result.
 
-    x -> BatchNorm -> y -> clip -> z             x -> _norm_statistics -> factor, shift, mean, var
-    x, mean, var -> gradient of the norm         x, factor, shift -> _channel_affine -> y -> clip -> z
+    x -> BatchNorm -> y -> clip -> z             x -> _norm_statistics -> mean, var
+    x, mean, var -> gradient of the norm         x, mean, var -> _normalized -> y -> clip -> z
     y -> gradient of clip                        x, mean, var -> gradient of the norm
                                                  y -> gradient of clip
 
-Behind its statistics a norm is elementwise. As a node of its own, the affine map joins the chain of its readers
+Behind its statistics a norm is elementwise. As a node of its own, the rest joins the chain of its readers
 (`chains.py`), and backward recomputes y from x, which the gradient of the norm reads anyway, where it reads y
 (`inline_remat.py`): y is neither written nor kept. The gradient stays that of the whole norm.
 
@@ -18,10 +18,11 @@ from dataclasses import replace
 from functools import cache
 
 from ....graph import Entry, Node, Rewriter
-from ....ops.elementwise.channel_affine import ChannelAffine, ChannelAffineAttrs
+from ....ops.elementwise.normalized import Normalized, NormalizedAttrs
 from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_statistics import NormStatistics
 from ....ops.scratch import accumulator
+from ...base import Request
 from ...elementwise.formula import is_elementwise
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output, request_of
@@ -31,7 +32,7 @@ from .norm_act import NORMS
 
 @graph_pass(Stage.STEP, after=("norm_prologue", "stem_gradients"), anchors=NORMS)
 def norm_chains(step: Step, target: Target) -> Step:
-    """The step whose norms in front of elementwise operators are statistics and an affine map. O(inputs).
+    """The step whose norms in front of elementwise operators are elementwise themselves. O(inputs).
 
     A graph without backward nodes stays as it is.
     """
@@ -58,31 +59,33 @@ def _is_alike(step: Step, y: Entry, reader: Node) -> bool:
     return is_elementwise(reader.op) and step.graph.shapes.get(made) == step.graph.shapes[y]
 
 
-def _request(step: Step, node: Node):
-    """The request for a kernel of the statistics, with factor and shift."""
+def _request(step: Step, node: Node) -> Request:
+    """The request for a kernel of the statistics that the result is made of."""
     new, channel = _statistics(node), step.graph.shapes[output(node, "mean")]
-    used = frozenset((*new.input_names, *new.output_names))
+    used = frozenset((*new.input_names, "mean", "var"))
     return request_of(
         step.graph, NormStatistics, new.attrs, new.inputs, (channel,) * len(new.output_names), used
     )
 
 
 def _statistics(norm: Node) -> Node:
+    """The node that computes the statistics of `norm`."""
     a = norm.attrs
     attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
     return Node(NormStatistics, attrs, norm.inputs, f"{norm.name}_statistics")
 
 
 def _split(made: Rewriter, norm: Node) -> None:
-    """Add the statistics of `norm`, and the affine map that gives its result."""
+    """Add the statistics of `norm`, and the node that gives its result."""
     first = _statistics(replace(norm, inputs=made.inputs(norm)))
-    factor, shift = (output(first, name) for name in ("factor", "shift"))
+    mean, var = (output(first, name) for name in ("mean", "var"))
     rank = len(made.shapes[Entry(norm)])
-    attrs = ChannelAffineAttrs(norm.attrs.axis % rank)
-    new = Node(ChannelAffine, attrs, (first.inputs[0], factor, shift), norm.name, annotations=norm.annotations)
+    attrs = NormalizedAttrs(norm.attrs.axis % rank, norm.attrs.fix_gamma)
+    inputs = (*first.inputs[:3], mean, var)
+    new = Node(Normalized, attrs, inputs, norm.name, annotations=norm.annotations)
     made.node_of[norm] = new
     made.order += [first, new]
     for name in first.output_names:
         made.put(output(norm, "mean"), output(first, name))
-    for i, name in enumerate(norm.output_names):
-        made.put(Entry(norm, i), output(first, name) if name in first.output_names else Entry(new))
+    for name in norm.output_names:
+        made.put(output(norm, name), output(first, name) if name in first.output_names else Entry(new))

@@ -4,8 +4,8 @@
     d, s -> gradient in up                           d, gate -> silu, gradient in up
     d, gate -> gradient in gate                      d, gate -> gradient in gate
 
-Backward reads s for an elementwise gradient alone, and has gate. The recomputation joins that gradient's chain
-(`chains.py`), which then reads no more than before: s is not kept, and no pass over memory is added.
+Backward reads s for an elementwise gradient alone, and has gate. The recomputation joins that gradient's
+chain (`chains.py`), which then reads no more than before: s is not kept, and no pass over memory is added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 from .remat_candidates import find_candidates, is_small, Reads, RematCandidate, rerun, with_remat
 
-LEAST_BYTES = 64 * 1024
+LEAST_BYTES = 4 * 1024
 """Least bytes of an array that is worth a longer chain."""
 
 
@@ -41,11 +41,9 @@ def _elementwise(graph: Graph, node: Node) -> tuple[Node, ...]:
     return rerun(graph, node) if is_elementwise(node.op) else ()
 
 
-def _is_free(
-    step: Step, reads: Reads, e: Entry, candidate: RematCandidate, chosen: Set[Entry]
-) -> bool:
-    """True if elementwise gradients alone read `e` in the backward pass, and the recomputation reads one array
-    at most that they do not read, all of them live there.
+def _is_free(step: Step, reads: Reads, e: Entry, candidate: RematCandidate, chosen: Set[Entry]) -> bool:
+    """True if elementwise gradients alone read `e` in the backward pass, and the recomputation reads live
+    arrays, at most one of which they do not read.
     """
     graph = step.graph
     readers = [n for n in reads.readers[e] if n in reads.backward]

@@ -163,7 +163,7 @@ def _candidate(
 
 
 def is_small(graph: Graph, e: Entry, beside: Entry) -> bool:
-    """True if `e` may stay live for the sake of `beside`, such as a factor for each channel."""
+    """True if `e` may stay live for the sake of `beside`, such as a mean for each channel."""
     return graph.nbytes(e) * SMALL <= graph.nbytes(beside)
 
 
