@@ -56,6 +56,29 @@ class Expression:
             tuple(new[x] for x in kept),
         )
 
+    def from_others(self, which: int) -> tuple[Expression, tuple[int, ...]]:
+        """The expression of one output that reads the others as inputs where it can, and what its inputs are:
+        an input of this one, or the number of its inputs and the index of an output.
+        """
+        others = {
+            x: i for i, x in enumerate(self.outputs) if x != self.outputs[which] and x >= self.first_step
+        }
+        needed = {self.outputs[which]}
+        for at, step in reversed(list(enumerate(self.steps, self.first_step))):
+            if at in needed and at not in others and step[0] != "number":
+                needed.update(step[1:])
+        inputs = [x for x in range(self.num_inputs) if x in needed] + [x for x in others if x in needed]
+        constants = range(self.num_inputs, self.first_step)
+        steps = [x for x in sorted(needed) if x >= self.first_step and x not in others]
+        new = {at: i for i, at in enumerate((*inputs, *constants, *steps))}
+        made = Expression(
+            len(inputs),
+            self.num_constants,
+            tuple(_renumbered(self.steps[x - self.first_step], new) for x in steps),
+            (new[self.outputs[which]],),
+        )
+        return made, tuple(self.num_inputs + others[x] if x in others else x for x in inputs)
+
     def of_needed_inputs(self) -> tuple[Expression, tuple[int, ...]]:
         """The expression without unused inputs, and the indices of the remaining inputs."""
         read = {x for step in self.steps if step[0] != "number" for x in step[1:]} | set(self.outputs)

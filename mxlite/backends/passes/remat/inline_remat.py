@@ -36,9 +36,9 @@ def inline_remat(step: Step, target: Target) -> Step:
     return with_remat(step, reads, candidates, [e for e in candidates if e in chosen]) if chosen else step
 
 
-def _elementwise(graph: Graph, node: Node) -> tuple[Node, ...]:
+def _elementwise(graph: Graph, e: Entry) -> tuple[Node, ...]:
     """The rule: elementwise nodes run again."""
-    return rerun(graph, node) if is_elementwise(node.op) else ()
+    return rerun(graph, e) if is_elementwise(e.node.op) else ()
 
 
 def _is_free(step: Step, reads: Reads, e: Entry, candidate: RematCandidate, chosen: Set[Entry]) -> bool:

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.layout import ChannelsFirst, ChannelsLast
+from ....ops.scratch import accumulator
 from ...call import flops_of
+from ...fused.elementwise import FusedAttrs, FusedElementwise
 from ...rewrite import Step
 
 SCATTERED = 8
@@ -32,9 +34,10 @@ SMALL = 64
 
 _MOST = 3  # operators in a chain
 
-RematRule = Callable[[Graph, Node], tuple[Node, ...]]
-"""Gives for a forward node the nodes, in their order, the last of which recomputes its first output; none if
-that is not cheap. They read inputs of the node, other outputs of it, and each other's outputs."""
+RematRule = Callable[[Graph, Entry], tuple[Node, ...]]
+"""Gives for an output of a forward node the nodes, in their order, the last of which recomputes it as its
+first output; none if that is not cheap. They read inputs of the node, other outputs of it, and each other's
+outputs."""
 
 
 class RematCandidate(NamedTuple):
@@ -82,12 +85,32 @@ class Reads:
         return [e for i in range(node.num_outputs) if (e := Entry(node, i)) in self.readers]
 
 
-def rerun(graph: Graph, node: Node) -> tuple[Node, ...]:
-    """The node itself, where it is cheap and may run twice."""
+def rerun(graph: Graph, e: Entry) -> tuple[Node, ...]:
+    """The node of an output itself, where it is cheap and may run twice; of a chain with several results the
+    part that makes this one, from the others where they are what it follows from.
+    """
+    node = e.node
     op = node.op
     if op is None or is_stage(node) or node.forward is not None or not (op.cheap and op.recomputable):
         return ()
-    return () if op.has_stream(node.attrs) or op.mutated(node.attrs) else (renamed(node),)
+    if op.has_stream(node.attrs) or op.mutated(node.attrs):
+        return ()
+    if op is FusedElementwise and node.num_outputs > 1:
+        return _part_of_chain(graph, e)
+    return (renamed(node),) if e.index == 0 else ()
+
+
+def _part_of_chain(graph: Graph, e: Entry) -> tuple[Node, ...]:
+    """The chain that makes one result of a chain; none where those that are stored have been rounded."""
+    node, a = e.node, e.node.attrs
+    if any(accumulator(dtype) != dtype for dtype in a.dtypes):
+        return ()
+    expression, places = a.expression.from_others(e.index)
+    count = len(node.inputs)
+    inputs = tuple(node.inputs[i] if i < count else Entry(node, i - count) for i in places)
+    views = tuple(a.views[i] if i < count else a.shape for i in places)
+    attrs = FusedAttrs(expression, a.constants, views, a.shape, (a.dtypes[e.index],))
+    return (replace(renamed(node), attrs=attrs, inputs=inputs),)
 
 
 def is_stage(node: Node) -> bool:
@@ -109,10 +132,9 @@ def find_candidates(
     """
     graph, kept = step.graph, step.shown
     candidates: dict[Entry, RematCandidate] = {}
-    for node in reads.forward:
-        e = Entry(node)
+    for e in (Entry(node, i) for node in reads.forward for i in range(node.num_outputs)):
         if e in reads.first and e not in kept and graph.nbytes(e) >= least_bytes:
-            candidate = _candidate(graph, reads, candidates, kept, node, rule)
+            candidate = _candidate(graph, reads, candidates, kept, e, rule)
             if candidate is not None:
                 candidates[e] = candidate
     return candidates
@@ -123,15 +145,15 @@ def _candidate(
     reads: Reads,
     candidates: Mapping[Entry, RematCandidate],
     kept: Set[Entry],
-    node: Node,
+    e: Entry,
     rule: RematRule,
 ) -> RematCandidate | None:
-    """The candidate that recomputes `node`'s first output where it is first read; None if there is none."""
-    at = reads.first[Entry(node)]
-    parts: dict[Node, tuple[Node, ...]] = {}
+    """The candidate that recomputes `e` where it is first read; None if there is none."""
+    at = reads.first[e]
+    parts: dict[Entry, tuple[Node, ...]] = {}
     uses: dict[Entry, None] = {}
     longer = 0  # bytes that would be live longer for it
-    left = [node]
+    left = [e]
     while left:
         part = left.pop()
         if part in parts:
@@ -139,7 +161,8 @@ def _candidate(
         found = parts[part] = rule(graph, part)
         if not found or sum(map(len, parts.values())) > _MOST:
             return None
-        if part is node and found[-1].op is part.op and _is_read_besides(reads, kept, part):
+        again = found[-1]
+        if part == e and again.num_outputs > 1 and again.op is e.node.op and _is_read_besides(reads, kept, e):
             return None
         for i in (i for n in found for i in n.inputs if i.node not in found):
             if reads.written.get(i, inf) < at:
@@ -149,15 +172,15 @@ def _candidate(
             last = reads.last.get(i, -1)
             if i in candidates:
                 uses[i] = None
-            elif last < 0 and i.index == 0 and not is_small(graph, i, beside=Entry(node)):
-                left.append(i.node)
+            elif last < 0 and i.node is not part.node and not is_small(graph, i, beside=e):
+                left.append(i)
                 continue
             if last < at:
                 longer += graph.nbytes(i)
-    if longer > graph.nbytes(Entry(node)):
+    if longer > graph.nbytes(e):
         return None
-    order = sorted(parts, key=reads.place.__getitem__)
-    like = {Entry(n): Entry(part) for part in order for n in parts[part]}
+    order = sorted(parts, key=lambda part: reads.place[part.node])
+    like = {Entry(n): part for part in order for n in parts[part]}
     nodes = tuple(e.node for e in like)
     return RematCandidate(nodes, tuple(uses), like, sum(_cost(graph, n, like) for n in nodes))
 
@@ -167,9 +190,10 @@ def is_small(graph: Graph, e: Entry, beside: Entry) -> bool:
     return graph.nbytes(e) * SMALL <= graph.nbytes(beside)
 
 
-def _is_read_besides(reads: Reads, kept: Set[Entry], node: Node) -> bool:
-    """True if backward or the user reads outputs of `node` besides the first."""
-    return any(Entry(node, i) in kept or Entry(node, i) in reads.first for i in range(1, node.num_outputs))
+def _is_read_besides(reads: Reads, kept: Set[Entry], e: Entry) -> bool:
+    """True if backward or the user reads other outputs of the node that makes `e`."""
+    others = (o for i in range(e.node.num_outputs) if (o := Entry(e.node, i)) != e)
+    return any(o in kept or o in reads.first for o in others)
 
 
 def _cost(graph: Graph, node: Node, like: Mapping[Entry, Entry]) -> float:
@@ -255,13 +279,13 @@ class _RematRewrite:
                 new = replace(n, inputs=inputs, after=after)
                 self.made.order.append(new)
                 was = candidate.like[Entry(n)]
-                self._put(new, was.node)
+                self._put(new, was)
                 made[Entry(n)] = made[was] = Entry(new)
             self.remat[e] = made[e]
 
-    def _put(self, node: Node, like: Node) -> None:
-        """Give the outputs of `node` the shapes and types of those of `like`, as far as they are known."""
+    def _put(self, node: Node, like: Entry) -> None:
+        """Give the first output of `node` the shape and type of `like`, and others those of its node's."""
         for i in range(node.num_outputs):
-            e, was = Entry(node, i), Entry(like, i)
+            e, was = Entry(node, i), Entry(like.node, i) if i else like
             if was in self.made.shapes:
                 self.made.shapes[e], self.made.dtypes[e] = self.made.shapes[was], self.made.dtypes[was]

@@ -26,19 +26,22 @@ from ..entries import output, request_of
 from .remat_candidates import is_stage, renamed, rerun
 
 
-def remat_nodes(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
-    """The nodes that recompute the first output of `node`: a `RematRule`, once `has_kernel` is given.
+def remat_nodes(graph: Graph, e: Entry, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
+    """The nodes that recompute `e`: a `RematRule`, once `has_kernel` is given.
 
     `has_kernel` says whether the backend has a kernel for a `_norm_again` or `_chosen_pooling_channels_last`.
     """
+    node = e.node
     if is_stage(node):
         return ()
+    if e.index:
+        return rerun(graph, e)
     if _is_norm(node):
         found = normalized(node, node.inputs[0])
         return (found,) if has_kernel(request_like(graph, found, Entry(node))) else ()
     if node.op is PoolingChannelsLast and node.attrs.pool_type == "max":
         return _pooled(graph, node, has_kernel)
-    return rerun(graph, node)
+    return rerun(graph, e)
 
 
 def _is_norm(node: Node) -> bool:

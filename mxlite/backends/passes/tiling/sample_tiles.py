@@ -149,7 +149,7 @@ class _TilingSearch:
     def _saves(self, row: Sequence[Node]) -> bool:
         """True if fewer bytes are live with the operators of `row` as one."""
         graph, made = self.graph, _result(row[-1])
-        if all(rerun(graph, n) for n in row):
+        if all(rerun(graph, Entry(n)) for n in row):
             return False  # backward makes the result of each again
         between = max(graph.nbytes(_result(n)) for n in row[:-1])
         if 2 * graph.nbytes(made) <= between:
