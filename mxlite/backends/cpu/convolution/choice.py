@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from ....core import config
+from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
 from .. import winograd
 from ..compiled.nests import ColumnSum
 from ..runtime.threads import num_threads
 from .by_columns import ColumnsByData, ColumnsByWeight, ColumnsForward, suits_columns, suits_columns_by_data
+from .depthwise import DepthwiseByWeight, suits_depthwise
 from .direct import ByData, ByWeight, Forward
 from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
 from .normalized import NormalizedByWeight
@@ -65,6 +68,8 @@ def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any
     if suits(g) and (way := _direct(PointwiseByWeight, g, bias, adds)) is not None:
         return way
     way = _direct(ByWeight, g, weight, bias, adds)
+    if suits_depthwise(g) and (not adds or weight == float32) and (way is None or way.is_padded):
+        return GeneratedByWeight(g, weight, DepthwiseByWeight(g, adds), _column_sum(g, weight, bias, adds))
     # oneDNN's gemm uses columns too, those of a sample for each thread: that takes more time and bytes.
     if suits_columns(g) or (way is not None and way.is_gemm):
         return _direct(ColumnsByWeight, g, weight, bias, adds) or way
@@ -107,7 +112,7 @@ def _normalized(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str)
 
 def _column_sum(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> ColumnSum | None:
     """Kernel of the bias gradient, if there is a bias."""
-    return ColumnSum(g.n * g.out[0] * g.out[1], g.f, g.dtype, weight, adds) if bias else None
+    return ColumnSum(g.n * prod(g.out), g.f, g.dtype, weight, adds) if bias else None
 
 
 def _suits_winograd(g: Geometry) -> bool:

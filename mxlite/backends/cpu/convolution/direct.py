@@ -383,6 +383,11 @@ class ByWeight(Direct):
                 self.add_move(f"{name} out", total, stored)
 
     @property
+    def is_padded(self) -> bool:
+        """True if groups of few channels are padded to many: most products are with zeros."""
+        return self.layout.nbytes >= 16 * self.sum.nbytes
+
+    @property
     def is_single(self) -> bool:
         """True if there is only one part to add up."""
         return self.part.n == self.g.n and not self.adds

@@ -22,12 +22,10 @@ _byte = np.dtype("uint8")
 class Generated:
     """A convolution that works on float32 weights: those of 16 bits are cast into `work` at each call."""
 
-    name = "compiled winograd"
-
     bits: tuple[Any, ...] | None = ()
 
     def __init__(self, g: Geometry, weight: DType, layer: Any) -> None:
-        self.layer = layer
+        self.layer, self.name = layer, layer.name
         wide = weight != float32
         self.shape = (g.f, g.c, *g.kernel)
         self.pieces: list[Piece] = [

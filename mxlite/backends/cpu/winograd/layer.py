@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ BYTE = np.dtype("uint8")
 @dataclass(frozen=True)
 class Layer:
     """data: (n, h, w, c), out: (n, oh, ow, f) with oh = h + 2 pad - 2."""
+
+    name: ClassVar[str] = "compiled winograd"
 
     n: int
     h: int
