@@ -153,11 +153,11 @@ WITNESSES = {
         "inline_convolution_casts": 111,
         "inline_gradient_casts": 84,
         "activation_prologue": 43,
-        "prologue_updates": 401,
         "inline_weight_casts": 3,
-        "dense_updates": 7,
-        "convolution_updates": 184,
-        "recurrent_updates": 16,
+        "gradient_updates with _tiled_update of _backward_FullyConnected": 7,
+        "gradient_updates with _tiled_update of _fused_elementwise_gradient": 401,
+        "gradient_updates with _tiled_update of _backward__convolution_channels_last": 184,
+        "gradient_updates with _rnn_update": 16,
         "sample_tiles": 4,
         "accumulate_gradients": 3,
         "chains": 0,
@@ -194,7 +194,7 @@ WITNESSES = {
 def test_every_rewrite_has_a_witness():
     """A new pass wants a motif in `differential` that it looks for."""
     for pipeline, backend in (("cpu", backends()["cpu"]), ("gpu passes", planning_backend())):
-        assert set(WITNESSES[pipeline]) == set(rewrites(backend))
+        assert {n.partition(" with ")[0] for n in WITNESSES[pipeline]} == set(rewrites(backend))
         assert max(WITNESSES[pipeline].values()) < CHUNKS * EACH
 
 

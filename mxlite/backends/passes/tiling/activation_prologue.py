@@ -17,7 +17,7 @@ h may overwrite h. A rectifier, whose gradient needs but g, stays as it is. g mu
 be no output. The gradient of the bias becomes a node of its own.
 
 In 16 bits every number is rounded once: the output is computed over all columns at once, the gradient in the
-weight over all rows, or accumulated in float32 if an update follows in the region (`prologue_updates.py`).
+weight over all rows, or accumulated in float32 if an update follows in the region (`gradient_updates.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from ....te.expression import Expression, Writer
 from ...elementwise.formula import write
 from ...fused import tile_sizes
 from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
-from ...fused.tile_builder import add_update
 from ...fused.tile_sizes import block_tiles
 from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
@@ -277,9 +276,5 @@ def gradient_region(
     gradient = region.call(grad, layer, reads, {"d_weight": total})["d_weight"]
     if update is None:
         return region, [made["output1"], gradient]
-    _, _, *states, hyper = update.inputs
-    own = [factor if graph.dtypes[weight] == dtype else region.input(weight, (1, None))]
-    own += [*(region.input(e, (1, None)) for e in states), region.input(hyper, (None, None))]
-    assert update.op is not None
-    add_update(region, update.op, update.attrs, own, gradient, level=1)
+    region.update(update, gradient, (1, None), level=1)
     return region, [made["output1"]]

@@ -15,8 +15,8 @@ any case, so that either pass may do without by itself: if all that read it ther
 variable stays: that variable dies when the copy is made.
 
 The gradient in the weight is float32 at once, and its bias's a node of its own. That takes more bytes than a
-gradient of 16 bits, or tiles of one (`dense_updates`): with so few samples that it is more than the copy, the
-copy stays.
+gradient of 16 bits, or tiles of one (`gradient_updates`): with so few samples that it is more than the copy,
+the copy stays.
 """
 
 from __future__ import annotations

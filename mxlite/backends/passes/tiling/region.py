@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....graph import Entry, Graph, Node, Rewriter, Shape
-from ...fused.tile_builder import Part as Part, TileBuilder
+from ...fused.tile_builder import add_update, Part as Part, TileBuilder
 from ...fused.tiled import Axes, TileArray, Tiled, TileLoop
 
 ROWS: Axes = (0,)
@@ -36,6 +36,15 @@ class Region(TileBuilder):
         given = None if shape is None or shape == whole else whole
         self.entries.append(entry)
         return self.add(TileArray(shape or whole, self.graph.dtypes[entry], axes, given=given))
+
+    def update(self, update: Node, gradient: Part, axes: Axes = ROWS, level: int | None = None) -> None:
+        """Add an optimizer's step, where the loops slice its weight and states along `axes`; `level`: the
+        number of loops around it, all unless given.
+        """
+        assert update.op is not None
+        weight, _, *states, hyper = update.inputs
+        reads = [*(self.input(e, axes) for e in (weight, *states)), self.input(hyper, (None,) * len(axes))]
+        add_update(self, update.op, update.attrs, reads, gradient, level)
 
     def node(self, op: type[Tiled], made: Sequence[Part], like: Node, rewriter: Rewriter) -> Node:
         """The node that computes these results of the inputs' newest entries, with the name of `like`."""

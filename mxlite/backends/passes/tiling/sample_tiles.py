@@ -52,13 +52,7 @@ _PRODUCTS = (FullyConnected, PooledConvolution)
 
 @graph_pass(
     Stage.STEP,
-    after=(
-        "prologue_updates",
-        "inline_weight_casts",
-        "dense_updates",
-        "convolution_updates",
-        "recurrent_updates",
-    ),
+    after=("inline_weight_casts", "gradient_updates"),
 )
 def sample_tiles(step: Step, target: Target) -> Step:
     """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""
