@@ -19,8 +19,7 @@ from mxlite.executor.plan.lower import rewrites
 
 _LIMITS: dict[str, dict[str, Any]] = {
     "passes.tiling.sample_tiles": dict(LEAST_BYTES=512),
-    "passes.tiling.inline_weight_casts": dict(LEAST_BYTES=64),
-    "passes.tiling.inline_batch_casts": dict(LEAST_BYTES=64, LEAST_SAMPLES=4),
+    "passes.tiling.inline_dense_casts": dict(LEAST_BYTES={"data": 64, "weight": 64}, LEAST_SAMPLES=4),
     "passes.fusion.pooled_convolutions": dict(LEAST_BYTES=400),
     "passes.remat.split_norm_statistics": dict(LEAST_COUNT=8),
     "passes.remat.cheap_remat": dict(LEAST_BYTES=256, LEAST_FLOPS=2),

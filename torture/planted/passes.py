@@ -31,9 +31,9 @@ FAULTS = [
     ),
     Fault(
         "a copy that backward alone reads is not put before its reader",
-        "mxlite/backends/passes/tiling/inline_batch_casts.py",
-        "            if node not in changed:  # the first that still reads the copy, in the backward pass",
-        "            if node in changed:",
+        "mxlite/backends/passes/tiling/inline_dense_casts.py",
+        "            result.order.append(cast)  # before the first that still reads the copy",
+        "            result.order.insert(0, cast)",
         "tests/backends/passes/test_inline_batch_casts.py::test_a_copy_that_backward_alone_reads_is_made_there",
     ),
     Fault(

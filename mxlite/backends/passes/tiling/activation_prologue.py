@@ -67,7 +67,7 @@ class _PrologueMatch(NamedTuple):
     slope: Node
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "inline_gradient_casts"), anchors=(FullyConnected,))
+@graph_pass(Stage.STEP, after=("split_gradients",), anchors=(FullyConnected,))
 def activation_prologue(step: Step, target: Target) -> Step:
     """Dense layers that apply an activation. O(inputs)."""
     if not step.has_backward:

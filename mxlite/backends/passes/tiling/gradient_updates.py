@@ -90,14 +90,7 @@ class _Fusion:
 
 @graph_pass(
     Stage.STEP,
-    after=(
-        "split_gradients",
-        "norm_prologue",
-        "inline_gradient_casts",
-        "inline_batch_casts",
-        "inline_convolution_casts",
-        "activation_prologue",
-    ),
+    after=("split_gradients", "norm_prologue", "inline_gradient_casts", "activation_prologue"),
     anchors=tuple(filter(is_elementwise, ALL)),
 )
 def gradient_updates(step: Step, target: Target) -> Step:

@@ -52,7 +52,7 @@ _PRODUCTS = (FullyConnected, PooledConvolution)
 
 @graph_pass(
     Stage.STEP,
-    after=("inline_weight_casts", "gradient_updates"),
+    after=("inline_dense_casts", "gradient_updates"),
 )
 def sample_tiles(step: Step, target: Target) -> Step:
     """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""
