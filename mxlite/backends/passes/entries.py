@@ -30,8 +30,8 @@ def request_of(
     return Request(op, attrs, shapes, outputs, dtypes[0], dtypes, used, train)
 
 
-def request_of_node(made: Rewriter, node: Node) -> Request:
-    """The request for a kernel of a node that a pass has added to `made`."""
+def request_of_node(made: Rewriter, node: Node, used: frozenset[str] | None = None) -> Request:
+    """The request for a kernel of a node whose shapes `made` knows."""
     assert node.op is not None
     outputs = tuple(made.shapes[Entry(node, i)] for i in range(node.num_outputs))
-    return request_of(made, node.op, node.attrs, node.inputs, outputs)
+    return request_of(made, node.op, node.attrs, node.inputs, outputs, used)
