@@ -47,7 +47,7 @@ from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
 from ..target import Target
 from .activation_prologue import FUSED, gradient_region, LAYER
-from .region import COLUMNS, Part, Region, ROWS, WHOLE
+from .region import COLUMNS, Part, put_bias_gradient, Region, ROWS, WHOLE
 
 
 def is_elementwise(op: Any) -> bool:
@@ -60,16 +60,13 @@ class _Fusion:
     """An update in the region of the node that computes its gradient.
 
     region: None for recurrent layers, which have one for each matrix. results: the other outputs of that node
-    that the region computes. rest: True if a node of its own computes the gradient of the bias. needs:
-    operators; there must be kernels for tiles of them. free: True if the region may run where the update did.
+    that the region computes. needs: operators; there must be kernels for tiles of them.
     """
 
     update: Node
     region: Region | None = None
     results: Mapping[Entry, Part] = field(default_factory=dict)
-    rest: bool = False
     needs: tuple[type[Op] | None, ...] = ()
-    free: bool = False
 
     def is_tuned(self, target: Target) -> bool:
         """True if there are the kernels that it needs."""
@@ -82,10 +79,7 @@ class _Fusion:
         if self.region is None:
             _add_recurrent(made, self.update)
             return
-        new = self.region.node(TiledUpdate, [*self.results.values()], self.update, made)
-        made.replace(self.update, new)
-        for i, entry in enumerate(self.results):
-            made.put(entry, Entry(new, i))
+        made.node_of[self.update] = self.region.put(made, TiledUpdate, self.update, self.results)
 
 
 @graph_pass(
@@ -96,33 +90,29 @@ class _Fusion:
 def gradient_updates(step: Step, target: Target) -> Step:
     """The step whose updates are fused into gradients. O(inputs).
 
-    A region that reads nothing of the forward pass, nor anything that another update changes, runs where the
-    update did: a plan may put it anywhere.
+    The region of a dense layer that reads nothing of the forward pass, nor anything that another update
+    changes, runs where the update did: a plan may put it anywhere.
     """
     written = {e for n in step.graph.effects for e in changed(n)}
     at: dict[Node, _Fusion] = {}
-    rest: set[Node] = set()
-    gone: set[Node] = set()
+    fused: set[Node] = set()
     for update in fusible_updates(step):
         node = update.inputs[1].node
         fuse = _FAMILIES.get(node.op)
         fusion = None if fuse is None else fuse(step, update, target)
         if fusion is None or not fusion.is_tuned(target):
             continue
-        moves = fusion.free and all(e.node not in step.forward and e not in written for e in node.inputs)
+        moves = fuse is _dense and all(e.node not in step.forward and e not in written for e in node.inputs)
         at[update if moves else node] = fusion
-        gone |= {node, update}
-        if fusion.rest:
-            rest.add(node)
+        fused |= {node, update}
 
     def add(made: Rewriter, node: Node) -> None:
-        if node in rest:
-            d_out = made.of(node.named_inputs["d_out"])
-            made.replace(node, replace(node, inputs=(d_out,), absent=node.absent | {"data"}))
+        if node.op is FullyConnected.grad_op:
+            put_bias_gradient(made, node, step)
         if node in at:
             at[node].add(made)
 
-    return step.substituted(at.keys() | rest, add, gone)
+    return step.substituted(fused, add)
 
 
 def fusible_updates(step: Step) -> list[Node]:
@@ -173,8 +163,7 @@ def _dense(step: Step, update: Node, target: Target) -> _Fusion | None:
         return None
     if step.readers.wants(output(node, "d_data")):
         return None  # one node for both: this backend does not split gradients
-    has_bias = "d_bias" in node.output_names and step.readers.wants(output(node, "d_bias"))
-    return _Fusion(update, dense_region(graph, update), rest=has_bias, free=True)
+    return _Fusion(update, dense_region(graph, update))
 
 
 def dense_region(graph: Graph, update: Node) -> Region:

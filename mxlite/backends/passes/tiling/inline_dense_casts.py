@@ -23,7 +23,6 @@ and for a large layer it is the largest array of a step. It must have no other r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ from ...fused.tiled import Axes, TileArray, Tiled, TiledGradient
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
 from ..target import Target
-from .region import COLUMNS, Part, Region, ROWS, WHOLE
+from .region import COLUMNS, Part, put_bias_gradient, Region, ROWS, WHOLE
 
 LEAST_BYTES = {"data": 256 * 1024, "weight": 512 * 1024}
 """Least bytes of a copy that is worth a region."""
@@ -89,23 +88,15 @@ def inline_dense_casts(step: Step, target: Target) -> Step:
         if node in gone or node in late:
             continue
         if node in found:
-            _add(result, node, found[node], step)
+            inlined, op = found[node], Tiled if node.op is FullyConnected else TiledGradient
+            inlined.region.put(result, op, node, {inlined.made: inlined.result})
+            put_bias_gradient(result, node, step)
             continue
         for cast in [e.node for e in node.inputs if e.node in late]:
             result.order.append(cast)  # before the first that still reads the copy
             late.discard(cast)
         result.keep(node)
     return step.rewritten(result)
-
-
-def _add(made: Rewriter, node: Node, inlined: _Inlined, step: Step) -> None:
-    """Add the region of a layer or gradient, and that of its bias if it is wanted."""
-    op = Tiled if node.op is FullyConnected else TiledGradient
-    made.order.append(new := inlined.region.node(op, [inlined.result], node, made))
-    made.put(inlined.made, Entry(new))
-    if any(n == "d_bias" and output(node, n) in step.read for n in node.output_names):
-        d_out = made.of(node.named_inputs["d_out"])
-        made.replace(node, replace(node, inputs=(d_out,), absent=node.absent | {"data"}))
 
 
 def _found(step: Step, target: Target) -> dict[Node, _Inlined]:
