@@ -44,10 +44,11 @@ from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import is_lined, NormActLine, NormActLineAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output, request_of_node
+from ..remat.remat_candidates import is_stage
 from ..target import Target
 from .norm_act import is_norm, NORMS
 
-_MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
+_MIRROR = "__force_mirroring__"
 _OF_NORM = ("eps", "momentum", "fix_gamma", "use_global_stats", "axis")
 
 
@@ -139,7 +140,7 @@ class _NormPrologueSearch:
 
     def __init__(self, step: Step, target: Target) -> None:
         self.step, self.graph = step, step.graph
-        self.has_kernel = cache(target.has_kernel)  # asked once for equal nodes
+        self.has_kernel, self.has_kernels = cache(target.has_kernel), cache(target.has_kernels)
         self.found: dict[Node, _Found] = {}
         self.norm_of: dict[Node, Node] = {}
         self.new = _NewNodes(step.graph)
@@ -207,10 +208,8 @@ class _NormPrologueSearch:
 
     def _has_line(self, norm: Node, addend: str) -> bool:
         """True if there are kernels for `norm` as a `_norm_act_line`, and for its gradient."""
-        request = request_of_node(self.new.made, self.new.norm(norm, _Found(True, addend)))
-        grad_op = NormActLine.grad_op
-        assert grad_op is not None
-        return self.has_kernel(request) and self.has_kernel(replace(request, op=grad_op))
+        new = self.new.norm(norm, _Found(True, addend))
+        return self.has_kernels(request_of_node(self.new.made, new))
 
     def _is_tuned(self, new: Node, used: frozenset[str] | None = None) -> bool:
         return self.has_kernel(request_of_node(self.new.made, new, used))
@@ -237,7 +236,7 @@ def _is_last_axis(graph: Graph, node: Node) -> bool:
     if not (is_norm(node) or node.op is NormAct) or node.absent or bool(getattr(node.attrs, "slope", 0.0)):
         return False
     rank = len(graph.shapes[Entry(node)])
-    return bool(node.attrs.axis % rank == rank - 1 > 0) and _STAGE not in node.annotations
+    return bool(node.attrs.axis % rank == rank - 1 > 0) and not is_stage(node)
 
 
 def _adds(norm: Node) -> bool:

@@ -39,6 +39,7 @@ from ...fused.tile_sizes import block_tiles
 from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
+from ..remat.remat_candidates import is_stage
 from ..target import Target
 from .region import Part, put_bias_gradient, Region
 
@@ -49,8 +50,6 @@ LEAST_COLUMNS = 512
 """Least columns of it, for the same reason."""
 
 LAYER, FUSED = (FullyConnected, FullyConnected.grad_op), (FusedElementwise, FusedElementwiseGradient)
-
-_STAGE = "__mirror_stage__"
 
 
 class _PrologueMatch(NamedTuple):
@@ -107,7 +106,7 @@ def _matches(step: Step) -> list[_PrologueMatch]:
             backward_of.setdefault(node.forward, []).append(node)
     matches = []
     for node in graph.nodes:
-        if not loadable(node.op, node.attrs) or node.forward is not None or _STAGE in node.annotations:
+        if not loadable(node.op, node.attrs) or node.forward is not None or is_stage(node):
             continue
         made = Entry(node)
         found = readers.all(made)
