@@ -4,7 +4,7 @@ A pass gives, for a step, another one that computes the same. It is declared whe
 name, when it applies and behind which others it comes:
 
     @graph_pass(Stage.STEP, after=("split_gradients",), anchors=(Cast,))
-    def inline_weight_casts(step: Step, target: Target) -> Step:
+    def inline_dense_casts(step: Step, target: Target) -> Step:
 
 Backends list the passes that they want (see `Backend`). Here they run, one behind another, and here somebody
 may look on: a check of every rewrite, or a test that counts them.

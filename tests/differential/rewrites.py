@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from mxlite.backends import Backend
-from mxlite.backends.rewrite import observed, Rewrite
+from mxlite.backends.fused.tiled import Tiled
+from mxlite.backends.rewrite import observed, Rewrite, Step
 from mxlite.executor.plan.lower import rewrites
 
 _LIMITS: dict[str, dict[str, Any]] = {
     "passes.tiling.sample_tiles": dict(LEAST_BYTES=512),
-    "passes.tiling.inline_weight_casts": dict(LEAST_BYTES=64),
-    "passes.tiling.inline_batch_casts": dict(LEAST_BYTES=64, LEAST_SAMPLES=4),
+    "passes.tiling.inline_dense_casts": dict(LEAST_BYTES={"data": 64, "weight": 64}, LEAST_SAMPLES=4),
     "passes.fusion.pooled_convolutions": dict(LEAST_BYTES=400),
     "passes.remat.split_norm_statistics": dict(LEAST_COUNT=8),
     "passes.remat.cheap_remat": dict(LEAST_BYTES=256, LEAST_FLOPS=2),
@@ -28,10 +28,6 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "gpu.handwritten.channels": dict(AT_ONCE_ROUNDS=0),
     "passes.fusion.chains": dict(LEAST=16),
     "passes.remat.sink_results": dict(LEAST_SHARE=0.02),
-    "passes.tiling.dense_updates": dict(LEAST_BYTES=0, DEEP_LEAST_BYTES=0),
-    "passes.tiling.cross_entropy_updates": dict(LEAST_BYTES=0),
-    "passes.tiling.convolution_updates": dict(LEAST_BYTES=0),
-    "passes.tiling.recurrent_updates": dict(LEAST_BYTES=0),
     "fused.tile_sizes": dict(
         WEIGHT_CAST_BYTES=256,
         FEWEST_WEIGHT_CASTS=2,
@@ -39,6 +35,8 @@ _LIMITS: dict[str, dict[str, Any]] = {
         LEAST_BATCH_TILE=4,
         UPDATE_BYTES=512,
         DEEP_UPDATE_BYTES=512,
+        LEAST_UPDATE=0,
+        LEAST_DEEP_UPDATE=0,
         FEWEST_UPDATES=1,
         FILTER_BYTES=64,
         SAMPLES_BYTES=256,
@@ -75,12 +73,20 @@ def small() -> Iterator[None]:
             setattr(where, name, value)
 
 
+def _operators(step: Step) -> Counter[str]:
+    """How often each operator is in a step, those inside of tiles included."""
+    found = Counter(n.op.op_name for n in step.operators)
+    tiled = (n for n in step.operators if issubclass(n.op, Tiled))
+    return found + Counter(f"{n.op.op_name} of {op.op_name}" for n in tiled for op in set(n.attrs.operators))
+
+
 class Hits:
-    """How often each rewrite of a pipeline had something to do, and which operators it put in."""
+    """How often each rewrite of a pipeline had something to do, and as "name with _operator" how often it put
+    in that operator, or tiles of it.
+    """
 
     def __init__(self) -> None:
         self.changed: Counter[tuple[str, str]] = Counter()
-        self.made: Counter[tuple[str, str, str]] = Counter()
 
     @contextmanager
     def of(self, pipeline: str) -> Iterator[None]:
@@ -89,10 +95,8 @@ class Hits:
         def see(rewrite: Rewrite) -> None:
             if rewrite.changed:
                 self.changed[pipeline, rewrite.name] += 1
-                old = {n.op for n in rewrite.before.graph.nodes}
-                for op in {n.op for n in rewrite.after.graph.nodes} - old:
-                    if op is not None:
-                        self.made[pipeline, rewrite.name, op.op_name] += 1
+                for op in _operators(rewrite.after) - _operators(rewrite.before):
+                    self.changed[pipeline, f"{rewrite.name} with {op}"] += 1
 
         with observed(see):
             yield

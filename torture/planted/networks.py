@@ -14,9 +14,9 @@ FAULTS = [
     ),
     Fault(
         "A 16-bit copy that backward alone reads is made in the forward pass",
-        "mxlite/backends/passes/tiling/inline_batch_casts.py",
-        "        return cast in self.forward and not any(",
-        "        return False and not any(",
+        "mxlite/backends/passes/tiling/inline_dense_casts.py",
+        "        if not any(n in step.forward and reads_copy(n, c) for n in readers.all(Entry(c)))\n",
+        "        if False\n",
         "tests/backends/passes/test_inline_batch_casts.py::test_a_copy_that_backward_alone_reads_is_made_there",
     ),
     Fault(

@@ -10,14 +10,14 @@ _CHANNELS = "mxlite/backends/passes/channels_last.py"
 FAULTS = [
     Fault(
         "an update that reads what another has changed stays behind that",
-        "mxlite/backends/passes/tiling/dense_updates.py",
-        " and e not in written for e in read)",
-        " for e in read)",
+        "mxlite/backends/passes/tiling/gradient_updates.py",
+        " and e not in written for e in node.inputs)",
+        " for e in node.inputs)",
         "tests/backends/passes/test_dense_updates.py::test_data_that_are_a_parameter_are_read_before_they_change",
     ),
     Fault(
         "an update that makes its gradient passes for no reader of its data",
-        "mxlite/backends/passes/tiling/fusible_updates.py",
+        "mxlite/backends/passes/tiling/gradient_updates.py",
         "        own = changed(node) if node in updates else frozenset()\n",
         "        own = node.inputs if node in updates else frozenset()\n",
         "tests/backends/passes/test_dense_updates.py::test_an_update_that_makes_its_gradient_reads_its_data",
@@ -31,9 +31,9 @@ FAULTS = [
     ),
     Fault(
         "a copy that backward alone reads is not put before its reader",
-        "mxlite/backends/passes/tiling/inline_batch_casts.py",
-        "            if node not in changed:  # the first that still reads the copy, in the backward pass",
-        "            if node in changed:",
+        "mxlite/backends/passes/tiling/inline_dense_casts.py",
+        "            result.order.append(cast)  # before the first that still reads the copy",
+        "            result.order.insert(0, cast)",
         "tests/backends/passes/test_inline_batch_casts.py::test_a_copy_that_backward_alone_reads_is_made_there",
     ),
     Fault(

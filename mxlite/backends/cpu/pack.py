@@ -71,7 +71,7 @@ def _added(made: Rewriter, op: type[Op], attrs: Any, source: Entry, name: str) -
 
 
 def _casts_weight(node: Node) -> bool:
-    """True for a dense layer that casts its weight, see `passes/tiling/inline_weight_casts.py`."""
+    """True for a dense layer that casts its weight, see `passes/tiling/inline_dense_casts.py`."""
     return (
         node.op is Tiled
         and node.attrs.operators == (Cast, FullyConnected)

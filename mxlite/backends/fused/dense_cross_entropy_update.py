@@ -1,7 +1,7 @@
 """Operator of a classifier, its cross-entropy, and its weight's update, without a whole gradient.
 
 See `dense_cross_entropy.py`. The weight gradient is a sum over chunks of rows, so it cannot be computed a
-part of the weight at a time as in `passes/tiling/dense_updates.py`. But momentum accumulates gradients as
+part of the weight at a time as in `passes/tiling/gradient_updates.py`. But momentum accumulates gradients as
 well, and each chunk's term may be added right there. The weight stays unchanged until the last chunk has read
 it:
 

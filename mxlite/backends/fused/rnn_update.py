@@ -10,7 +10,7 @@ has kept; these are not read again once a time step's gradients are there, so th
 
 Each product is then one over all time steps, and the parameters' gradient is never stored.
 
-The pass `passes/tiling/recurrent_updates.py` inserts the operators into a step; no user and no file ever sees
+The pass `passes/tiling/gradient_updates.py` inserts the operators into a step; no user and no file ever sees
 them.
 """
 

@@ -20,6 +20,11 @@ UPDATE_BYTES, DEEP_UPDATE_BYTES, FEWEST_UPDATES = 512 * 1024, 1024 * 1024, 6
 """Bytes of a gradient's rows at a time, about: they stay in the cache with their weights and states. More for
 a deep product: for each tile a kernel copies all of its right factor once. Least number of tiles."""
 
+LEAST_UPDATE, LEAST_DEEP_UPDATE = 2 * UPDATE_BYTES, 4 * DEEP_UPDATE_BYTES
+"""Least bytes of a gradient that is worth a region, the second for deep products. A smaller one stays in the
+cache as a whole; in tiles, one of a deep product takes a few percent longer, which is to bring more than a
+few bytes."""
+
 DEEP = 512
 """Products per element of a gradient from which on arithmetic, not memory, dominates the time."""
 

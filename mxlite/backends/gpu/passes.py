@@ -34,7 +34,7 @@ PASSES: tuple[Pass, ...] = (
         "fold",
         "norm_act",
         "hoist_pooling",
-        "inline_recurrent_casts",
+        "recurrent_forms",
         "split_gradients",
         "inline_gradient_casts",
         "dense_epilogue",

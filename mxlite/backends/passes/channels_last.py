@@ -69,7 +69,7 @@ _FORMS: Mapping[type[Op], tuple[type[Op], type[Any]]] = {
 @graph_pass(Stage.FORWARD, anchors=tuple(_FORMS))
 def channels_last(step: Step, target: Target) -> Step:
     """Convolutions, and what lies between them, on arrays with their channels last. O(nodes)."""
-    graph, asked = step.graph, cache(target.has_kernel)  # once for equal convolutions
+    graph, asked = step.graph, cache(target.has_kernels)  # once for equal convolutions
     can = {n for n in graph.nodes if _can_convolve(graph, n, step.train, asked)}
     return step.became(_Layout(graph, can).run()) if can else step
 
@@ -207,7 +207,7 @@ def _form_of(node: Node) -> tuple[type[Op], Any]:
     return op, attrs(**attrs_by_name(node.attrs) | {"layout": None})
 
 
-def _can_convolve(graph: Graph, node: Node, train: bool, has_kernel: Callable[[Request], bool]) -> bool:
+def _can_convolve(graph: Graph, node: Node, train: bool, has_kernels: Callable[[Request], bool]) -> bool:
     """True for a convolution that has a kernel with channels last, and in training one for its gradient."""
     if node.op not in _FORMS:
         return False
@@ -215,12 +215,7 @@ def _can_convolve(graph: Graph, node: Node, train: bool, has_kernel: Callable[[R
     shapes = [graph.shapes[e] for e in node.inputs]
     dtypes = tuple(graph.dtypes[e] for e in node.inputs)
     inputs, outputs = (last(shapes[0]), *shapes[1:]), (last(graph.shapes[Entry(node)]),)
-    forward = Request(op, attrs, inputs, outputs, dtypes[0], dtypes, None, train)
-    if not has_kernel(forward):
-        return False
-    grad_op = op.grad_op
-    assert grad_op is not None
-    return not train or has_kernel(replace(forward, op=grad_op))
+    return has_kernels(Request(op, attrs, inputs, outputs, dtypes[0], dtypes, None, train))
 
 
 def _as_it_is(node: Node) -> tuple[type[Op], Any]:

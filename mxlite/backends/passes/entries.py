@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...graph import Entry, Graph, Node, Op
+from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.opdef import Shapes
 from ..base import Request
 
@@ -16,7 +16,7 @@ def output(node: Node, name: str) -> Entry:
 
 
 def request_of(
-    graph: Graph,
+    graph: Graph | Rewriter,
     op: type[Op],
     attrs: Any,
     inputs: Sequence[Entry],
@@ -28,3 +28,10 @@ def request_of(
     dtypes = tuple(graph.dtypes[e] for e in inputs)
     shapes = tuple(graph.shapes[e] for e in inputs)
     return Request(op, attrs, shapes, outputs, dtypes[0], dtypes, used, train)
+
+
+def request_of_node(made: Rewriter, node: Node, used: frozenset[str] | None = None) -> Request:
+    """The request for a kernel of a node whose shapes `made` knows."""
+    assert node.op is not None
+    outputs = tuple(made.shapes[Entry(node, i)] for i in range(node.num_outputs))
+    return request_of(made, node.op, node.attrs, node.inputs, outputs, used)

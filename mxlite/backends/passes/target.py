@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...graph import Op
@@ -42,6 +42,13 @@ class Target:
     def has_kernel(self, request: Request) -> bool:
         """True if there is a kernel that makes it worth inserting the operator."""
         return self.kernel(request) is not None
+
+    def has_kernels(self, request: Request) -> bool:
+        """The same for a request and, if the program trains, for that of its operator's gradient."""
+        if not self.has_kernel(request):
+            return False
+        grad_op = request.op.grad_op
+        return not request.train or (grad_op is not None and self.has_kernel(replace(request, op=grad_op)))
 
     def has_tile_kernels(self, a: TileAttrs, ops: Sequence[type[Op] | None]) -> bool:
         """True if there are kernels for tiles of the calls of these operators in a region."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +16,7 @@ from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.fused import tile_sizes
 from mxlite.backends.fused.tiled import TiledUpdate
 from mxlite.backends.passes.entries import output
+from mxlite.backends.passes.tiling.gradient_updates import convolution_region
 from mxlite.core.dtype import as_dtype
 from mxlite.graph import Entry, Node
 from mxlite.graph.attrs import parse_attrs
@@ -27,7 +27,6 @@ from tests.networks.small_networks import fill_by_kind
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
 
-PASS = importlib.import_module("mxlite.backends.passes.tiling.convolution_updates")
 SGD = mx.optimizer.SGD(momentum=0.9)
 
 
@@ -36,7 +35,7 @@ def small(monkeypatch: Any) -> None:
     """Weights of small networks count, in tiles of 64 filters."""
     monkeypatch.setattr(tile_sizes, "FILTER_BYTES", 64)
     monkeypatch.setattr(tile_sizes, "FILTER_BYTES_OF_THREAD", 64)
-    monkeypatch.setattr(PASS, "LEAST_BYTES", 60_000)
+    monkeypatch.setattr(tile_sizes, "LEAST_DEEP_UPDATE", 60_000)
 
 
 def conv(data: Any, name: str, filters: int, size: int = 3, **how: Any) -> Any:
@@ -88,7 +87,7 @@ def test_a_step_learns_the_same(amp, monkeypatch):
     check(found.memory_plan)
     got = trained(found)
     same = trained(bound(amp=amp, memory_budget=2**40))
-    left_out(monkeypatch, "convolution_updates")
+    left_out(monkeypatch, "gradient_updates")
     plain = bound(amp=amp)
     assert not fused(plain)
     for name, x in trained(plain).items():
@@ -141,7 +140,7 @@ def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
     op = ops._fused_sgd_mom
     ends = known["weight"], output(gradient, "d_weight"), known["state"], known["hyper"]
     update = Node(op, parse_attrs(op, {"momentum": 0.5, "row": 1}), ends, "update")
-    region = PASS._region(graph, gradient, update, 2)
+    region = convolution_region(graph, update, 2)
     step = region.attrs([])
     ins = [arrays[e.node.name] for e in region.entries]
     shapes, types = tuple(x.shape for x in ins), tuple(x.dtype for x in ins)
@@ -155,7 +154,7 @@ def test_kernels_make_what_the_references_make_in_float64(row, dtype, plus):
     of_wide = {e.node.name: e for e in in_wide}
     back = replace(gradient, inputs=tuple(of_wide[e.node.name] for e in gradient.inputs))
     last = replace(update, inputs=tuple(of_wide.get(e.node.name, output(back, "d_weight")) for e in ends))
-    exact = PASS._region(doubles[0], back, last, 2).attrs([])
+    exact = convolution_region(doubles[0], last, 2).attrs([])
     reference = CPU.reference(TiledUpdate, exact, shapes, (), np.dtype("d"))
     for kernel, given_arrays, a in ((chosen, ins, step), (reference, wide, exact)):
         block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)

@@ -15,8 +15,8 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu import products
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.fused import tile_sizes
 from mxlite.backends.fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, DenseLossUpdateAttrs
-from mxlite.backends.passes.tiling import cross_entropy_updates
 from mxlite.engine import use_engine
 from mxlite.executor import step_order
 from mxlite.executor.plan import lower
@@ -50,13 +50,13 @@ OP = "_dense_cross_entropy_update"
 SGD = mx.optimizer.SGD(momentum=0.9, rescale_grad=1 / ROWS)
 
 
-LEAST_BYTES = cross_entropy_updates.LEAST_BYTES
+LEAST_BYTES = tile_sizes.LEAST_UPDATE
 
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch, narrow):  # noqa: F811
     """Gradients of any size are not made."""
-    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", 0)
+    monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", 0)
 
 
 def at_the_loss(plan):
@@ -215,9 +215,9 @@ def test_mixed_precision_goes_as_with_a_whole_gradient_in_fewer_bytes(net, amp, 
 def test_a_weight_larger_than_the_scores_is_updated_so_too(amp, monkeypatch):
     """A gradient that is there as a whole would take more bytes than the scores."""
     net = network(hidden=ROWS)
-    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", LEAST_BYTES)
     assert not [t for t in plan_of(net, amp=amp).problem.tasks if "_dense_cross_entropy" in t.op]
-    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", 0)
+    monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", 0)
     assert joined(plan_of(net, amp=amp)) == ["loss"]
     clipped = plan_of(net, amp=amp, optimizer=sgd(clip_gradient=1.0))
     assert not [t for t in clipped.problem.tasks if "_dense_cross_entropy" in t.op]
@@ -249,7 +249,7 @@ def test_the_gradient_is_whole_where(net, how):
 
 
 def test_small_gradients_stay_as_they_are(monkeypatch):
-    monkeypatch.setattr(cross_entropy_updates, "LEAST_BYTES", LEAST_BYTES)
+    monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", LEAST_BYTES)
     assert not joined(plan_of(network()))
 
 

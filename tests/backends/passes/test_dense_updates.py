@@ -19,8 +19,7 @@ from mxlite.backends.fused import tile_sizes
 from mxlite.backends.fused.tile_sizes import DEEP_UPDATE_BYTES, FEWEST_UPDATES, UPDATE_BYTES, update_tiles
 from mxlite.backends.fused.tiled import TiledUpdate
 from mxlite.backends.passes.entries import output
-from mxlite.backends.passes.tiling import dense_updates
-from mxlite.backends.passes.tiling.fusible_updates import last_readers
+from mxlite.backends.passes.tiling.gradient_updates import dense_region, gradient_updates, last_readers
 from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry, NoAttrs, Node
 from mxlite.graph.attrs import parse_attrs
@@ -32,7 +31,7 @@ from tests.backends.passes.pass_lists import as_pass, left_out
 from tests.backends.passes.regions import variables
 
 WIDTH, HIDDEN, ROWS = 48, 150, 32
-LEAST_BYTES = dense_updates.LEAST_BYTES
+LEAST_BYTES = tile_sizes.LEAST_UPDATE
 
 
 @pytest.fixture
@@ -43,8 +42,8 @@ def tiles(monkeypatch):
     monkeypatch.setattr(tile_sizes, "FEWEST_UPDATES", 1)
 
     def use(least_bytes=0):
-        for name in ("LEAST_BYTES", "DEEP_LEAST_BYTES"):
-            monkeypatch.setattr(dense_updates, name, least_bytes)
+        for name in ("LEAST_UPDATE", "LEAST_DEEP_UPDATE"):
+            monkeypatch.setattr(tile_sizes, name, least_bytes)
 
     use()
     return use
@@ -145,11 +144,11 @@ def test_a_gradient_with_another_reader_or_a_place_of_its_own_stays(tiles, monke
         copy = Entry(Node(Copy, NoAttrs(), (gradient,), "copy"))
         more = replace(graph, order=(*graph.nodes, copy.node))
         for g, k in ((graph, kept), (graph, kept | {gradient}), (more, kept)):
-            made = dense_updates.dense_updates.run(Step.of(g, k, step.num_forward), None).graph
+            made = gradient_updates.run(Step.of(g, k, step.num_forward), None).graph
             found.append(sorted(n.name for n in made.effects if n.op is TiledUpdate))
         return step
 
-    left_out(monkeypatch, "dense_updates")
+    left_out(monkeypatch, "gradient_updates")
     monkeypatch.setattr(passes, "PASSES", (*passes.PASSES, as_pass(look)))
     bound()
     others = ["fc0_weight_update", "fc2_weight_update"]
@@ -251,7 +250,7 @@ def test_every_row_is_updated_once_and_nothing_else_is_written(monkeypatch, kind
     rest = [known[n] for n in ("state", "master", "hyper") if n in known]
     step = parse_attrs(op, {"momentum": 0.5, "row": 1})
     update = Node(op, step, (known["weight"], output(gradient, "d_weight"), *rest), "update")
-    attrs = dense_updates._region(graph, dense_updates._UpdateMatch(update, gradient, True)).attrs([])
+    attrs = dense_region(graph, update).attrs([])
     chosen = CPU.choose(TiledUpdate, attrs, shapes, (), factor, types)
     assert "rows at a time" in chosen.name
     results = []

@@ -23,7 +23,7 @@ from mxlite.ops.nn.dense import FullyConnected
 from tests.backends.passes.pass_lists import asking, left_out, Willing
 from tests.backends.passes.regions import inner_operators, run_region
 
-rule = import_module("mxlite.backends.passes.tiling.inline_batch_casts")
+rule = import_module("mxlite.backends.passes.tiling.inline_dense_casts")
 COUNT, WIDTH, HIDDEN = 75, 60, 12
 needs_kernels = pytest.mark.skipif(
     library() is None or not usable(), reason="oneDNN or llvmlite is not there"
@@ -35,7 +35,7 @@ def small(monkeypatch):
     """Tiles of 16 samples, of copies of 4 KiB or more; products of 16 bits, however small."""
     monkeypatch.setattr(tile_sizes, "BATCH_CAST_BYTES", 16)
     monkeypatch.setattr(tile_sizes, "LEAST_BATCH_TILE", 16)
-    monkeypatch.setattr(rule, "LEAST_BYTES", 4096)
+    monkeypatch.setitem(rule.LEAST_BYTES, "data", 4096)
     monkeypatch.setattr(rule, "LEAST_SAMPLES", 32)
     monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
 
@@ -62,8 +62,8 @@ def regions(count: int, dtype: str) -> list[Any]:
     whole = replace(graph, shapes=shapes)
     found = []
     for op, (region, result) in (
-        (Tiled, rule._forward(whole, layer, cast)),
-        (TiledGradient, rule._gradient(whole, back, cast)),
+        (Tiled, rule.casting_region(whole, layer, cast, "data")),
+        (TiledGradient, rule.casting_region(whole, back, cast, "data")),
     ):
         found.append(Node(op, region.attrs([result]), tuple(region.entries), "region"))
     return found
@@ -134,7 +134,7 @@ def learned(net: Any, shapes: Any = SHAPES, **how: Any) -> tuple[dict[str, Any],
 
 
 def apart(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "inline_batch_casts")
+    left_out(monkeypatch, "inline_dense_casts")
 
 
 INLINED, BACK = ["Cast", "FullyConnected"], ["Cast", "_backward_FullyConnected"]
@@ -229,7 +229,7 @@ def test_a_copy_that_backward_alone_reads_is_made_there(monkeypatch):
     found = []
     for more in (
         (),
-        (asking("inline_batch_casts", Willing(tiles=lambda a: a.operators[-1] is FullyConnected)),),
+        (asking("inline_dense_casts", Willing(tiles=lambda a: a.operators[-1] is FullyConnected)),),
     ):
         monkeypatch.setattr(passes, "PASSES", (*named("split_gradients"), *more))
         exe = net.simple_bind(mx.cpu(), amp="bfloat16", data=(COUNT, WIDTH), softmax_label=(COUNT,))

@@ -117,6 +117,20 @@ def test_a_weight_that_somebody_else_reads_in_16_bits_has_its_copy():
     assert copies(learned(net)[1]) == {"plain_weight"}
 
 
+def test_a_batch_with_its_channels_last_is_still_read_in_16_bits(monkeypatch):
+    """The transposition goes, and the first convolution reads a copy of the batch itself."""
+    images = mx.sym.transpose(mx.sym.var("data"), axes=(0, 3, 1, 2))
+    x = mx.sym.tanh(conv(mx.sym.tanh(conv(images, "first")), "same"))
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
+    shapes = dict(data=(4, 12, 10, 16))
+    after, plan = learned(net, **shapes)
+    apart(monkeypatch)
+    before, old = learned(net, **shapes)
+    exact, _ = learned(net, amp=None, **shapes)
+    assert copies(plan) == set() and copies(old) == {"first_weight", "same_weight"}
+    assert away(after, exact) < 1.3 * away(before, exact) < 0.02
+
+
 def test_a_residual_network_of_small_images_takes_less_than_in_float32():
     """Its weights are most of what it owns; of each there was a copy, and that was widened again."""
     net, sgd = mx.models.get("resnet18"), mx.optimizer.SGD(momentum=0.9)

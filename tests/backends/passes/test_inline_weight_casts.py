@@ -20,7 +20,7 @@ from mxlite.memplan import check
 from tests.backends.passes.pass_lists import alone, left_out, Willing
 from tests.backends.passes.regions import inner_operators, operators_of, run_region
 
-rule = import_module("mxlite.backends.passes.tiling.inline_weight_casts")
+rule = import_module("mxlite.backends.passes.tiling.inline_dense_casts")
 WIDTH, HIDDEN = 40, 76
 needs_kernels = pytest.mark.skipif(
     library() is None or not usable(), reason="oneDNN or llvmlite is not there"
@@ -31,7 +31,7 @@ needs_kernels = pytest.mark.skipif(
 def small(monkeypatch):
     """Tiles of 16 rows, of copies of 4 KiB or more."""
     monkeypatch.setattr(tile_sizes, "WEIGHT_CAST_BYTES", 16 * 2 * WIDTH)
-    monkeypatch.setattr(rule, "LEAST_BYTES", 4096)
+    monkeypatch.setitem(rule.LEAST_BYTES, "weight", 4096)
 
 
 # -- the regions ------------------------------------------------------------------------------------
@@ -59,9 +59,7 @@ def regions(count: int, hidden: int, dtype: str, bias: bool = True) -> list[Any]
     whole = replace(graph, shapes=shapes, dtypes=types)
     found = []
     for node in (layer, back):
-        region, made = rule._region(
-            whole, node, dict(zip(node.input_names, node.inputs)), names["weight"].node.inputs[0]
-        )
+        region, made = rule.casting_region(whole, node, names["weight"].node, "weight")
         op = Tiled if node is layer else TiledGradient
         found.append(Node(op, region.attrs([made]), tuple(region.entries), node.name))
     return found
@@ -72,7 +70,7 @@ def regions(count: int, hidden: int, dtype: str, bias: bool = True) -> list[Any]
 @pytest.mark.parametrize("count, hidden", [(1, 76), (8, 64), (5, 16), (3, 7)])
 def test_a_region_computes_what_a_layer_with_a_copy_computes(count, hidden, dtype, kinds, monkeypatch):
     monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
-    monkeypatch.setattr(rule, "LEAST_BYTES", 1)
+    monkeypatch.setitem(rule.LEAST_BYTES, "weight", 1)
     kind = mx.nd.zeros((1,), dtype=dtype).dtype
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((hidden, WIDTH)).astype("f")
@@ -135,7 +133,7 @@ def learned(net: Any, steps: int = 2, **how: Any) -> tuple[dict[str, Any], Any]:
 
 
 def apart(monkeypatch: Any) -> None:
-    left_out(monkeypatch, "inline_weight_casts")
+    left_out(monkeypatch, "inline_dense_casts")
 
 
 INLINED, BACK = ["Cast", "FullyConnected"], ["Cast", "_backward_FullyConnected", "Cast"]
@@ -191,7 +189,7 @@ def layer(reader: Any = None) -> Any:
 
 
 def joined(graph: Any, kept: Any = ()) -> bool:
-    made = alone("inline_weight_casts", graph, kept, 2, target=Willing())
+    made = alone("inline_dense_casts", graph, kept, 2, target=Willing())
     names = [operators_of(n) for n in made.operators]
     assert made.num_forward == min(2, len(names))
     return INLINED in names and ["Cast"] not in names
@@ -203,7 +201,7 @@ def test_a_copy_that_nobody_else_wants_goes(monkeypatch):
     assert not joined(layer(mx.sym.square)[0])
     graph, copy = layer()
     assert not joined(graph, [Entry(copy)])
-    monkeypatch.setattr(rule, "LEAST_BYTES", 2 * WIDTH * HIDDEN + 1)
+    monkeypatch.setitem(rule.LEAST_BYTES, "weight", 2 * WIDTH * HIDDEN + 1)
     assert not joined(graph)
 
 

@@ -11,13 +11,12 @@ import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.fused import tile_sizes
-from mxlite.backends.passes.tiling import recurrent_updates
 from mxlite.memplan import check
 from mxlite.ops.index.embedding import Embedding
 from mxlite.ops.nn.dense import FullyConnected
 from tests.backends.cpu.fast_kernels import only
 
-LEAST_BYTES = recurrent_updates.LEAST_BYTES
+LEAST_BYTES = tile_sizes.LEAST_UPDATE
 STEPS, BATCH, INPUTS, HIDDEN = 21, 17, 20, 24
 
 pytestmark = pytest.mark.skipif(
@@ -32,7 +31,7 @@ def joined(monkeypatch):
         monkeypatch.setattr(tile_sizes, name, 32 * 4 * HIDDEN)
 
     def use(least_bytes=0):
-        monkeypatch.setattr(recurrent_updates, "LEAST_BYTES", least_bytes)
+        monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", least_bytes)
 
     use()
     return use

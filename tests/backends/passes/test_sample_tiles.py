@@ -188,9 +188,8 @@ def test_small_arrays_stay_whole(monkeypatch):
 
 def test_a_weight_is_read_before_its_update_changes_it(monkeypatch):
     """The weight has more bytes than its data: its update stands between the operators that join."""
-    updates = importlib.import_module("mxlite.backends.passes.tiling.dense_updates")
-    for name in ("LEAST_BYTES", "DEEP_LEAST_BYTES"):
-        monkeypatch.setattr(updates, name, 1)
+    for name in ("LEAST_UPDATE", "LEAST_DEEP_UPDATE"):
+        monkeypatch.setattr(tile_sizes, name, 1)
     symbol = network(units=9 * WIDTH)
     exe, got = trained(symbol)
     tasks = {t.name: t.op for t in exe._planned.train.problem.tasks}
@@ -203,9 +202,8 @@ def test_a_weight_is_read_before_its_update_changes_it(monkeypatch):
 
 def test_a_16_bit_copy_of_a_weight_is_read_before_the_update(monkeypatch):
     """Else the copy would be there besides while the weight is updated."""
-    updates = importlib.import_module("mxlite.backends.passes.tiling.dense_updates")
-    for name in ("LEAST_BYTES", "DEEP_LEAST_BYTES"):
-        monkeypatch.setattr(updates, name, 1)
+    for name in ("LEAST_UPDATE", "LEAST_DEEP_UPDATE"):
+        monkeypatch.setattr(tile_sizes, name, 1)
     monkeypatch.setattr("mxlite.backends.cpu.products.SMALL", 1)
     exe, _ = trained(network(units=9 * WIDTH), amp="bfloat16")
     names = [t.name for t in exe._planned.train.listed.tasks]

@@ -16,7 +16,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
-from mxlite.backends.passes.tiling import recurrent_updates
+from mxlite.backends.fused import tile_sizes
 from mxlite.cli import main
 from mxlite.cli.frontier import frontier
 from mxlite.cli.request import Request
@@ -87,7 +87,7 @@ def test_gates_are_kept_as_long_as_a_plan_with_them_fits_and_no_budget_is_slower
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_bits_are_the_same_and_planned_bytes_are_measured(mode, both, joined, monkeypatch):
     if joined:
-        monkeypatch.setattr(recurrent_updates, "LEAST_BYTES", 0)
+        monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", 0)
     results = []
     for budget in (None, refused(mode=mode, both=both).least_feasible_bytes):
         exe = network(mode, both).simple_bind(

@@ -42,7 +42,7 @@ MOST_ARRAYS = 12  # that a node needs at once: more would raise the least feasib
         "inline_gradient_casts",
         "dense_epilogue",
         "add_epilogue",
-        "dense_updates",
+        "gradient_updates",
         "sample_tiles",
         "accumulate_gradients",
         "inline_remat",

@@ -24,10 +24,10 @@ arithmetic where the rectifier was positive; y must be no output.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....graph.attrs import attrs_by_name
@@ -42,13 +42,14 @@ from ....ops.nn.normed_convolution import (
 from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import is_lined, NormActLine, NormActLineAttrs
-from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import output, request_of
+from ..entries import output, request_of_node
+from ..remat.remat_candidates import is_stage
 from ..target import Target
 from .norm_act import is_norm, NORMS
 
-_MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
+_MIRROR = "__force_mirroring__"
+_OF_NORM = ("eps", "momentum", "fix_gamma", "use_global_stats", "axis")
 
 
 class _Found(NamedTuple):
@@ -74,7 +75,64 @@ def norm_prologue(step: Step, target: Target) -> Step:
     for node in step.graph.nodes:
         if _is_last_axis(step.graph, node):
             search.visit(node)
-    return _NormPrologueRewrite(step, search.found, search.norm_of).result() if search.found else step
+    return _rewritten(step, search) if search.found else step
+
+
+class _NewNodes:
+    """Makes the new nodes on what stands in `made` for their inputs: in the search for the sake of their
+    requests, and then for the step. `norms` has the newest node for each norm.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.made = Rewriter(graph)
+        self.norms: dict[Node, Node] = {}
+
+    def norm(self, norm: Node, found: _Found) -> Node:
+        """The node for a norm that changes so."""
+        inputs, of_norm = self.made.inputs(norm), {n: getattr(norm.attrs, n) for n in _OF_NORM}
+        notes = {k: v for k, v in norm.annotations.items() if k != _MIRROR or found.kept}
+        if not found.made:
+            attrs = BatchNorm.Attrs(**of_norm)
+            new = Node(NormLine, attrs, inputs, f"{norm.name}_line", annotations=notes)
+        else:
+            if is_lined(found.addend):
+                inputs = (*inputs[:5], *self._line(_addend_of(norm).node))
+            own = NormActLineAttrs(**of_norm, relu=_has_relu(norm), plus=found.addend)
+            new = Node(NormActLine, own, inputs, norm.name, annotations=notes)
+        self.made.infer(new)
+        self.norms[norm] = new
+        return new
+
+    def _line(self, norm: Node) -> tuple[Entry, Entry, Entry]:
+        """The input of `norm`, its factor and its shift."""
+        new = self.norms[norm]
+        return new.inputs[0], output(new, "factor"), output(new, "shift")
+
+    def reader(self, node: Node, norm: Node) -> Node:
+        """The node for a convolution of the result of `norm`, or for the gradient in its weight."""
+        named = dict(zip(node.input_names, self.made.inputs(node)))
+        (x, *line), relu, own = self._line(norm), _has_relu(norm), attrs_by_name(node.attrs)
+        if node.op is ConvolutionChannelsLast:
+            ins = (*(named | {"data": x}).values(), *line)
+            new = replace(node, op=NormedConvolution, attrs=NormedAttrs(**own, relu=relu), inputs=ins)
+        else:
+            by = self.norms[norm]
+            attrs = NormedGradientAttrs(**own, relu=relu, plus=getattr(by.attrs, "plus", ""))
+            ins = (named["d_out"], x, *line, *(by.inputs[5:] if by.op is NormActLine else ()))
+            new = Node(NormedConvolutionWeightGradient, attrs, ins, node.name)
+        self.made.infer(new)
+        return new
+
+    def gradient(self, node: Node, norm: Node) -> Node:
+        """The gradient of a norm that is a `_norm_act_line` now."""
+        op, new = NormActLine.grad_op, self.norms[norm]
+        assert op is not None
+        have = new.named_inputs | dict(zip(node.input_names, self.made.inputs(node)))
+        have |= dict(zip(new.input_names[5:], new.inputs[5:]))
+        names = op.input_names(new.attrs)
+        absent = frozenset(n for n in names if n not in have)
+        ins = tuple(have[n] for n in names if n in have)
+        return replace(node, op=op, attrs=new.attrs, inputs=ins, forward=new, absent=absent)
 
 
 class _NormPrologueSearch:
@@ -82,9 +140,10 @@ class _NormPrologueSearch:
 
     def __init__(self, step: Step, target: Target) -> None:
         self.step, self.graph = step, step.graph
-        self.has_kernel = cache(target.has_kernel)  # asked once for equal nodes
+        self.has_kernel, self.has_kernels = cache(target.has_kernel), cache(target.has_kernels)
         self.found: dict[Node, _Found] = {}
         self.norm_of: dict[Node, Node] = {}
+        self.new = _NewNodes(step.graph)
         self.readers = step.readers
         self.backward = frozenset(step.operators[len(step.forward) :])
 
@@ -94,7 +153,8 @@ class _NormPrologueSearch:
         addend, source, is_there = self._addend(norm)
         readers = self.readers.all(y)
         later = [n for n in readers if n in self.backward and n.forward is not norm]
-        is_free = y not in self.step.shown and is_there and all(self._makes(n, norm, addend) for n in later)
+        self.new.norm(norm, _Found(True, addend))
+        is_free = y not in self.step.shown and is_there and all(self._makes(n, norm) for n in later)
         if is_free and not addend and self._is_unmade(norm, readers):
             self.found[norm] = _Found(made=False)
             self.norm_of |= dict.fromkeys([n for n in readers if n.op is not NormAct], norm)
@@ -122,14 +182,14 @@ class _NormPrologueSearch:
         return (
             bool(readers)
             and all(n in self.backward or self._takes(n, norm) for n in readers)
-            and self.has_kernel(_line_request(self.graph, norm))
+            and self._is_tuned(self.new.norm(norm, _Found(made=False)))
         )
 
     def _takes(self, node: Node, norm: Node) -> bool:
         """True if `node` of the forward pass can read the line of `norm`."""
         if node.op is NormAct:
             return self._takes_line(node, norm)
-        return _convolves(node, Entry(norm)) and self.has_kernel(_convolution_request(self.graph, node, norm))
+        return _convolves(node, Entry(norm)) and self._is_tuned(self.new.reader(node, norm))
 
     def _takes_line(self, node: Node, norm: Node) -> bool:
         """True if the sum `node` can add the line of `norm`."""
@@ -138,82 +198,37 @@ class _NormPrologueSearch:
             return False
         return _is_last_axis(self.graph, node) and self._has_line(node, _kind(norm))
 
-    def _makes(self, node: Node, norm: Node, addend: str) -> bool:
+    def _makes(self, node: Node, norm: Node) -> bool:
         """True if `node` is a gradient in a weight that can compute the result of `norm`."""
         if not _correlates(node, Entry(norm)):
             return False
-        return self.has_kernel(_gradient_request(self.step, node, norm, addend))
+        new = self.new.reader(node, norm)
+        read = [n for n in node.output_names if output(node, n) in self.step.read]
+        return self._is_tuned(new, frozenset((*read, *new.input_names)))
 
     def _has_line(self, norm: Node, addend: str) -> bool:
-        """True if there are kernels for `norm` as a `_norm_act_line`."""
-        r = _norm_request(self.graph, norm, addend)
-        grad_op = NormActLine.grad_op
-        assert grad_op is not None
-        return self.has_kernel(r) and self.has_kernel(replace(r, op=grad_op))
+        """True if there are kernels for `norm` as a `_norm_act_line`, and for its gradient."""
+        new = self.new.norm(norm, _Found(True, addend))
+        return self.has_kernels(request_of_node(self.new.made, new))
+
+    def _is_tuned(self, new: Node, used: frozenset[str] | None = None) -> bool:
+        return self.has_kernel(request_of_node(self.new.made, new, used))
 
 
-class _NormPrologueRewrite:
-    """The step in which the norms of `found` and the readers in `norm_of` are replaced."""
-
-    def __init__(self, step: Step, found: Mapping[Node, _Found], norm_of: Mapping[Node, Node]) -> None:
-        self.step, self.found, self.norm_of = step, found, norm_of
-        self.made = Rewriter(step.graph)
-
-    def result(self) -> Step:
-        for node in self.made.walk(self.step.num_forward):
-            self._renew(node)
-        return self.step.rewritten(self.made)
-
-    def _renew(self, node: Node) -> None:
-        made, inputs = self.made, self.made.inputs(node)
-        if node in self.found:
-            new = made.replace(node, self._norm(node, inputs))
-            for name in ("factor", "shift"):
-                e, like = output(new, name), output(node, "mean")
-                made.shapes[e], made.dtypes[e] = made.shapes[like], made.dtypes[like]
-        elif node in self.norm_of:
-            made.replace(node, self._reader(node, inputs, self.norm_of[node]))
-        elif node.forward is not None and node.forward in self.found and self.found[node.forward].made:
-            made.replace(node, self._gradient(node, inputs, made.node_of[node.forward]))
+def _rewritten(step: Step, search: _NormPrologueSearch) -> Step:
+    """The step in which the norms that are found, and those of their readers, are replaced."""
+    new, found, norm_of = _NewNodes(step.graph), search.found, search.norm_of
+    made = new.made
+    for node in made.walk(step.num_forward):
+        if node in found:
+            made.replace(node, new.norm(node, found[node]))
+        elif node in norm_of:
+            made.replace(node, new.reader(node, norm_of[node]))
+        elif node.forward is not None and node.forward in found and found[node.forward].made:
+            made.replace(node, new.gradient(node, node.forward))
         else:
             made.keep(node)
-
-    def _norm(self, norm: Node, inputs: tuple[Entry, ...]) -> Node:
-        found = self.found[norm]
-        notes = {k: v for k, v in norm.annotations.items() if k != _MIRROR or found.kept}
-        if not found.made:
-            return Node(NormLine, _line_attrs(norm), inputs, f"{norm.name}_line", annotations=notes)
-        if is_lined(found.addend):
-            inputs = (*inputs[:5], *self._line(_addend_of(norm).node))
-        attrs = _norm_attrs(norm, found.addend)
-        return Node(NormActLine, attrs, inputs, norm.name, annotations=notes)
-
-    def _line(self, norm: Node) -> tuple[Entry, Entry, Entry]:
-        """The input of `norm`, its factor and its shift."""
-        new = self.made.node_of[norm]
-        return new.inputs[0], output(new, "factor"), output(new, "shift")
-
-    def _reader(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
-        named = dict(zip(node.input_names, inputs))
-        x, *line = self._line(norm)
-        if node.op is ConvolutionChannelsLast:
-            ins = (*(named | {"data": x}).values(), *line)
-            return replace(node, op=NormedConvolution, attrs=_attrs(node, norm), inputs=ins)
-        addend = self.found[norm].addend
-        added = self.made.node_of[norm].inputs[5:]
-        attrs = _gradient_attrs(node, norm, addend)
-        return Node(NormedConvolutionWeightGradient, attrs, (named["d_out"], x, *line, *added), node.name)
-
-    def _gradient(self, node: Node, inputs: tuple[Entry, ...], norm: Node) -> Node:
-        """The gradient of `norm`, a `_norm_act_line`."""
-        op = NormActLine.grad_op
-        assert op is not None
-        have = norm.named_inputs | dict(zip(node.input_names, inputs))
-        have |= dict(zip(norm.input_names[5:], norm.inputs[5:]))
-        names = op.input_names(norm.attrs)
-        absent = frozenset(n for n in names if n not in have)
-        ins = tuple(have[n] for n in names if n in have)
-        return replace(node, op=op, attrs=norm.attrs, inputs=ins, forward=norm, absent=absent)
+    return step.rewritten(made)
 
 
 def _is_last_axis(graph: Graph, node: Node) -> bool:
@@ -221,7 +236,7 @@ def _is_last_axis(graph: Graph, node: Node) -> bool:
     if not (is_norm(node) or node.op is NormAct) or node.absent or bool(getattr(node.attrs, "slope", 0.0)):
         return False
     rank = len(graph.shapes[Entry(node)])
-    return bool(node.attrs.axis % rank == rank - 1 > 0) and _STAGE not in node.annotations
+    return bool(node.attrs.axis % rank == rank - 1 > 0) and not is_stage(node)
 
 
 def _adds(norm: Node) -> bool:
@@ -254,57 +269,3 @@ def _correlates(node: Node, y: Entry) -> bool:
 
 def _reads_as_data(node: Node, y: Entry) -> bool:
     return node.inputs.count(y) == 1 and node.named_inputs.get("data") == y
-
-
-def _convolution_request(graph: Graph, node: Node, norm: Node) -> Request:
-    """The request for a kernel of the convolution `node` with the norm as its prologue."""
-    like = (*node.inputs, *[output(norm, "mean")] * 2)
-    out = (graph.shapes[Entry(node)],)
-    return request_of(graph, NormedConvolution, _attrs(node, norm), like, out)
-
-
-def _gradient_request(step: Step, node: Node, norm: Node, addend: str) -> Request:
-    """The request for a kernel of the gradient `node` in the weight with the norm as its prologue."""
-    graph, forward, op = step.graph, node.forward, NormedConvolutionWeightGradient
-    assert forward is not None
-    attrs = _gradient_attrs(node, norm, addend)
-    y, line = Entry(norm), output(norm, "mean")
-    like = (Entry(forward), y, line, line, y, line, line)[: len(op.input_names(attrs))]
-    read = [n for n in node.output_names if output(node, n) in step.read]
-    outs = tuple(graph.shapes[e] for e in forward.inputs[1:])
-    return request_of(graph, op, attrs, like, outs, frozenset((*read, *op.input_names(attrs))))
-
-
-def _line_request(graph: Graph, norm: Node) -> Request:
-    """The request for a kernel of the line of a norm."""
-    outs = (graph.shapes[output(norm, "mean")],) * 4
-    return request_of(graph, NormLine, _line_attrs(norm), norm.inputs, outs)
-
-
-def _norm_request(graph: Graph, norm: Node, addend: str) -> Request:
-    """The request for a kernel of a norm whose readers can recompute it."""
-    line = output(norm, "mean")
-    like = (*norm.inputs, *([line] * 2 if is_lined(addend) else []))
-    outs = (graph.shapes[Entry(norm)], *[graph.shapes[line]] * 4)
-    return request_of(graph, NormActLine, _norm_attrs(norm, addend), like, outs)
-
-
-def _line_attrs(norm: Node) -> BatchNorm.Attrs:
-    return BatchNorm.Attrs(**_of_norm(norm))
-
-
-def _norm_attrs(norm: Node, addend: str) -> NormActLineAttrs:
-    return NormActLineAttrs(**_of_norm(norm), relu=_has_relu(norm), plus=addend)
-
-
-def _of_norm(norm: Node) -> dict[str, Any]:
-    names = ("eps", "momentum", "fix_gamma", "use_global_stats", "axis")
-    return {n: getattr(norm.attrs, n) for n in names}
-
-
-def _attrs(convolution: Node, norm: Node) -> NormedAttrs:
-    return NormedAttrs(**attrs_by_name(convolution.attrs), relu=_has_relu(norm))
-
-
-def _gradient_attrs(gradient: Node, norm: Node, addend: str) -> NormedGradientAttrs:
-    return NormedGradientAttrs(**attrs_by_name(gradient.attrs), relu=_has_relu(norm), plus=addend)

@@ -10,8 +10,8 @@ pass moves it behind both: no kernel has windows of padding alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
-from dataclasses import fields, replace
+from collections.abc import Set
+from dataclasses import fields
 
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.activation import Activation
@@ -19,7 +19,6 @@ from ....ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannels
 from ....ops.nn.pool_channels_last import PoolingChannelsLast
 from ....ops.nn.pooled_convolution import PooledAttrs, PooledConvolution
 from ....ops.norm.norm_act import NormAct
-from ...base import Request
 from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import request_of
 from ..target import Target
@@ -52,7 +51,7 @@ def pooled_convolutions(step: Step, target: Target) -> Step:
     for pool in pools:
         if _are_free(pool, step.readers, differentiated):
             attrs = _attrs(graph, pool)
-            if attrs is not None and _has_kernel(step, pool, attrs, target.has_kernel):
+            if attrs is not None and _has_kernels(step, pool, attrs, target):
                 found[pool] = attrs
 
     def add(r: Rewriter, node: Node) -> None:
@@ -109,10 +108,8 @@ def _attrs(graph: Graph, pool: Node) -> PooledAttrs | None:
     )
 
 
-def _has_kernel(step: Step, pool: Node, attrs: PooledAttrs, has_kernel: Callable[[Request], bool]) -> bool:
-    conv, train = pool.inputs[0].node, step.train
+def _has_kernels(step: Step, pool: Node, attrs: PooledAttrs, target: Target) -> bool:
+    conv = pool.inputs[0].node
     outs = tuple(step.graph.shapes[Entry(pool, i)] for i in range(2))
-    r = request_of(step.graph, PooledConvolution, attrs, conv.inputs, outs, train=train)
-    grad_op = PooledConvolution.grad_op
-    assert grad_op is not None
-    return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
+    r = request_of(step.graph, PooledConvolution, attrs, conv.inputs, outs, train=step.train)
+    return target.has_kernels(r)

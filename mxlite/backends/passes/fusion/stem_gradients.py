@@ -16,11 +16,10 @@ with the same bits: within a channel the norm is monotonic, rising or, if gamma 
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
-from functools import partial
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
-from ....graph import Entry, Graph, Node, Rewriter
+from ....graph import Entry, Node, Rewriter
 from ....ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from ....ops.nn.image_gradient import ImageGradient, ImageGradientAttrs, ImageSums
 from ....ops.nn.normed_convolution import NormLine
@@ -29,9 +28,8 @@ from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLineAttrs
 from ....ops.norm.norm_remat import NormRemat
-from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import output, request_of
+from ..entries import output, request_of_node
 from ..target import Target
 from .norm_act import is_norm
 
@@ -55,9 +53,49 @@ def stem_gradients(step: Step, target: Target) -> Step:
     pools = [n for n in step.forward if n.op is PoolingChannelsLast and _is_windowed_max(n.attrs)]
     if not pools or not step.has_backward:
         return step
-    found = [f for pool in pools if (f := _found(step, pool)) is not None]
-    found = [f for f in found if all(map(target.has_kernel, _requests(step.graph, f)))]
-    return _StemRewrite(step, found).result() if found else step
+    proposed = Rewriter(step.graph)
+    added: dict[Node, list[Node]] = {}
+    stands: dict[Entry, Entry] = {}
+    gone: set[Node] = set()
+    for found in filter(None, (_found(step, pool) for pool in pools)):
+        begin = len(proposed.order)
+        line, *pooled, gradient = _nodes(proposed, found)
+        if not all(target.has_kernel(request_of_node(proposed, n)) for n in proposed.order[begin:]):
+            continue
+        added |= {found.norm: [line], found.pool: pooled, found.d_norm: [gradient]}
+        gone |= {found.d_pool, found.d_convolution}
+        stands[Entry(found.pool)] = Entry(pooled[1])
+        for old, new in ((found.norm, line), (found.d_norm, gradient), (found.d_convolution, gradient)):
+            names = set(old.output_names).intersection(new.output_names)
+            stands |= {output(old, n): output(new, n) for n in names}
+
+    def add(made: Rewriter, node: Node) -> None:
+        those = added[node]
+        for new in those:
+            made.infer(made.keep(new))
+        for old, e in stands.items():
+            if e.node in those:
+                made.put(old, made.of(e))
+
+    return step.substituted(added, add, gone)
+
+
+def _nodes(made: Rewriter, found: _Found) -> list[Node]:
+    """The new nodes: the statistics of the norm without its result; the pooled elements, the result of the
+    stem, and the sums, which are kept; and the gradients, in the place of that of the norm.
+    """
+    conv, norm, pool, d_pool, _, d_conv = found
+    (data, _), (x, gamma, beta, *moving) = conv.inputs, norm.inputs
+    line = made.add(NormLine, _line(norm), norm.inputs, f"{norm.name}_line")
+    mean, var = output(line, "mean"), output(line, "var")
+    extreme = made.add(ExtremePoolingChannelsLast, pool.attrs, (x, gamma), pool.name)
+    chosen, index = Entry(extreme), Entry(extreme, 1)
+    again = made.add(NormRemat, _again(norm), (chosen, gamma, beta, mean, var), norm.name)
+    sums = made.add(ImageSums, _own(conv), (x, data, mean), f"{conv.name}_sums")
+    head = d_pool.named_inputs["d_out"]
+    reads = (head, chosen, gamma, beta, mean, var, *moving, index, data, Entry(sums), Entry(sums, 1))
+    gradient = made.add(ImageGradient, _attrs(found), reads, d_conv.name)
+    return [line, extreme, again, sums, gradient]
 
 
 def _found(step: Step, pool: Node) -> _Found | None:
@@ -106,100 +144,6 @@ def _is_plain(norm: Node) -> bool:
         return False
     a = norm.attrs
     return not (a.fix_gamma or a.use_global_stats or getattr(a, "slope", 0.0))
-
-
-def _requests(graph: Graph, found: _Found) -> list[Request]:
-    """The requests for kernels of the new nodes."""
-    conv, norm, pool = found[:3]
-    data, weight = conv.inputs
-    channel = output(norm, "mean")
-    small, index = Entry(pool), output(pool, "index")
-
-    ask = partial(request_of, graph)
-    of_weight, of_channel = graph.shapes[weight], graph.shapes[channel]
-    pooled = (small, small, *(channel,) * 6, index, data)
-    request = ask(ImageGradient, _attrs(found), pooled, (of_weight, of_channel, of_channel))
-    request = replace(
-        request,
-        inputs=(*request.inputs, of_weight, of_weight[1:]),
-        dtypes=(*request.dtypes, *(graph.dtypes[channel],) * 2),
-    )
-    return [
-        ask(ImageSums, _own(conv), (Entry(conv), data, channel), (of_weight, of_weight[1:])),
-        ask(NormLine, _line(norm), norm.inputs, (of_channel,) * 4),
-        ask(ExtremePoolingChannelsLast, pool.attrs, (Entry(conv), channel), (graph.shapes[small],) * 2),
-        ask(NormRemat, _again(norm), (small, *(channel,) * 4), (graph.shapes[small],)),
-        request,
-    ]
-
-
-class _StemRewrite:
-    """The step in which the stems `found` are replaced."""
-
-    def __init__(self, step: Step, found: list[_Found]) -> None:
-        self.step = step
-        self.place = {n: f for f in found for n in (f.norm, f.pool, f.d_norm)}
-        self.gone = {n for f in found for n in (f.d_pool, f.d_convolution)}
-        self.made = Rewriter(step.graph)
-        self.kept: dict[_Found, tuple[Entry, Entry, Entry, Entry]] = {}
-
-    def result(self) -> Step:
-        for node in self.made.walk(self.step.num_forward):
-            found = self.place.get(node)
-            if found is not None:
-                make = {found.norm: self._norm, found.pool: self._pool, found.d_norm: self._gradient}[node]
-                make(found)
-            elif node not in self.gone:
-                self.made.keep(node)
-        return self.step.rewritten(self.made)
-
-    def _is_like(self, e: Entry, like: Entry) -> None:
-        """Give `e`, which replaces no entry, the shape and type of `like`."""
-        self.made.shapes[e], self.made.dtypes[e] = self.made.shapes[like], self.made.dtypes[like]
-
-    def _norm(self, found: _Found) -> None:
-        """Add the statistics of the norm, without its result."""
-        norm = found.norm
-        new = Node(NormLine, _line(norm), self.made.inputs(norm), f"{norm.name}_line")
-        self.made.order.append(new)
-        for i, name in enumerate(new.output_names):
-            self._is_like(Entry(new, i), output(norm, "mean"))
-            if name in ("mean", "var"):
-                self.made.put(output(norm, name), Entry(new, i))
-
-    def _pool(self, found: _Found) -> None:
-        """Add the pooled elements and the sums, which are kept, and the result of the stem."""
-        conv, norm, pool = found[:3]
-        made = self.made
-        x, gamma, beta = made.inputs(norm)[:3]
-        mean, var = (made.moved[output(norm, n)] for n in ("mean", "var"))
-        data, weight = made.inputs(conv)
-        chosen = Node(ExtremePoolingChannelsLast, pool.attrs, (x, gamma), pool.name)
-        again = Node(NormRemat, _again(norm), (Entry(chosen), gamma, beta, mean, var), norm.name)
-        sums = Node(ImageSums, _own(conv), (x, data, mean), f"{conv.name}_sums")
-        made.order += [chosen, again, sums]
-        self._is_like(Entry(chosen), Entry(pool))
-        self._is_like(Entry(chosen, 1), output(pool, "index"))
-        for i, shape in enumerate((made.shapes[weight], made.shapes[weight][1:])):
-            made.shapes[Entry(sums, i)], made.dtypes[Entry(sums, i)] = shape, made.dtypes[mean]
-        made.put(Entry(pool), Entry(again))
-        self.kept[found] = (Entry(chosen), Entry(chosen, 1), Entry(sums), Entry(sums, 1))
-
-    def _gradient(self, found: _Found) -> None:
-        """Add the gradients, in the place of that of the norm."""
-        head = found.d_pool.named_inputs["d_out"]
-        data = found.convolution.inputs[0]
-        made = self.made
-        _, gamma, beta, *moving = made.inputs(found.norm)
-        statistics = [made.moved[output(found.norm, n)] for n in ("mean", "var")]
-        chosen, index, *sums = self.kept[found]
-        grad, data = made.all_of((head, data))
-        inputs = (grad, chosen, gamma, beta, *statistics, *moving, index, data, *sums)
-        new = Node(ImageGradient, _attrs(found), inputs, found.d_convolution.name)
-        made.order.append(new)
-        for node in (found.d_norm, found.d_convolution):
-            for name in set(node.output_names).intersection(new.output_names):
-                made.put(output(node, name), output(new, name))
 
 
 def _own(conv: Node) -> ChannelsLastAttrs:

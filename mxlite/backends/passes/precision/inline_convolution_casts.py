@@ -31,6 +31,9 @@ from ..target import Target
 
 _FORWARD = (ConvolutionChannelsLast, NormedConvolution)
 
+_PARAMETERS = ("weight", "bias")
+"""The inputs that are read in float32. Data stay in 16 bits, also where they are a copy of a batch."""
+
 
 @graph_pass(Stage.STEP, after=("split_gradients", "stem_gradients", "norm_prologue"), anchors=(Cast,))
 def inline_convolution_casts(step: Step, target: Target) -> Step:
@@ -48,7 +51,8 @@ def inline_convolution_casts(step: Step, target: Target) -> Step:
     def wide(node: Node) -> Node:
         """A convolution with its float32 weight."""
         if node not in widened:
-            inputs = tuple(narrow.get(e, made.of(e)) for e in node.inputs)
+            names = zip(node.input_names, node.inputs)
+            inputs = tuple(narrow.get(e, made.of(e)) if n in _PARAMETERS else made.of(e) for n, e in names)
             widened[node] = replace(node, inputs=inputs)
             for i in range(node.num_outputs):
                 was, e = Entry(node, i), Entry(widened[node], i)
@@ -98,7 +102,8 @@ class _ConvolutionCastSearch:
             readers = self.readers.all(Entry(cast))
             if cast in copies and readers and all(self._takes(n, cast) for n in readers):
                 self.changed.update(readers)
-                for e in {e for n in readers for e in n.inputs if e.node in copies}:
+                parameters = (n.named_inputs.get(name) for n in readers for name in _PARAMETERS)
+                for e in {e for e in parameters if e is not None and e.node in copies}:
                     if e.node not in self.casts:
                         self.casts.append(e.node)
 
@@ -167,7 +172,7 @@ class _ConvolutionCastSearch:
         if weight is not None and node.op is NormedConvolutionWeightGradient:
             attrs = replace(attrs, wide=True)
         elif weight is not None:
-            dtypes = [weight if n in ("weight", "bias") else d for n, d in zip(names, dtypes)]
+            dtypes = [weight if n in _PARAMETERS else d for n, d in zip(names, dtypes)]
         shapes = tuple(graph.shapes[e] for e in forward.inputs)
         outs = tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs))
         read = {n for n in node.output_names if self.readers.all(output(node, n))}

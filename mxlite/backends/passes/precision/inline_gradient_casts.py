@@ -25,7 +25,7 @@ from ..target import Target
     after=(
         "chunked_cross_entropy",
         "cross_entropy_updates",
-        "inline_batch_casts",
+        "inline_dense_casts",
         "inline_convolution_casts",
     ),
     anchors=(Cast.grad_op,),

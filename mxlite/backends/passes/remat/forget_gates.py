@@ -1,4 +1,4 @@
-"""Within a small budget, recurrent networks recompute their gates: this variant undoes `keep_gates`."""
+"""Within a small budget, recurrent networks recompute their gates: this variant undoes `recurrent_forms`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ..target import Target
 
 
 @graph_pass(
-    Stage.FORWARD_VARIANT, after=("keep_gates",), anchors=(RnnKeepingGates,), instead="gates computed again"
+    Stage.FORWARD_VARIANT,
+    after=("recurrent_forms",),
+    anchors=(RnnKeepingGates,),
+    instead="gates computed again",
 )
 def forget_gates(step: Step, target: Target) -> Step:
     """The step with RNN in place of each `_rnn_keeping_gates`. O(nodes)."""

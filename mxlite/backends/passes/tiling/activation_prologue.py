@@ -17,7 +17,7 @@ h may overwrite h. A rectifier, whose gradient needs but g, stays as it is. g mu
 be no output. The gradient of the bias becomes a node of its own.
 
 In 16 bits every number is rounded once: the output is computed over all columns at once, the gradient in the
-weight over all rows, or accumulated in float32 if an update follows in the region (`prologue_updates.py`).
+weight over all rows, or accumulated in float32 if an update follows in the region (`gradient_updates.py`).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ....te.expression import Expression, Writer
 from ...elementwise.formula import write
 from ...fused import tile_sizes
 from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
-from ...fused.tile_builder import add_update
 from ...fused.tile_sizes import block_tiles
 from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
+from ..remat.remat_candidates import is_stage
 from ..target import Target
-from .region import Part, Region
+from .region import Part, put_bias_gradient, Region
 
 LEAST_BYTES = 512 * 1024
 """Least bytes of the activation's result: smaller ones stay in the cache anyway."""
@@ -50,8 +50,6 @@ LEAST_COLUMNS = 512
 """Least columns of it, for the same reason."""
 
 LAYER, FUSED = (FullyConnected, FullyConnected.grad_op), (FusedElementwise, FusedElementwiseGradient)
-
-_STAGE = "__mirror_stage__"
 
 
 class _PrologueMatch(NamedTuple):
@@ -68,48 +66,35 @@ class _PrologueMatch(NamedTuple):
     slope: Node
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "inline_gradient_casts"), anchors=(FullyConnected,))
+@graph_pass(Stage.STEP, after=("split_gradients",), anchors=(FullyConnected,))
 def activation_prologue(step: Step, target: Target) -> Step:
     """Dense layers that apply an activation. O(inputs)."""
     if not step.has_backward:
         return step
     graph = step.graph
-    found = {m: regions for m in _matches(step) if (regions := _regions(graph, m, target))}
-    if not found:
-        return step
-    place = {n: i for i, n in enumerate(graph.nodes)}
-    first = {min(m.by_weight, m.by_data, key=place.__getitem__): m for m in found}
-    of_layer = {m.layer: m for m in found}
-    by_weight = {m.by_weight for m in found}
-    gone = {n for m in found for n in (m.activation, m.by_weight, m.by_data, m.slope)}
-    made = Rewriter(graph)
-    for node in made.walk(step.num_forward):
-        if node in first:
-            m = first[node]
-            region, results = found[m][1]
+    at: dict[Node, _PrologueMatch] = {}
+    regions: dict[Node, tuple[_Made, _Made]] = {}
+    for m in _matches(step):
+        if (made := _regions(graph, m, target)) is not None:
+            at |= dict.fromkeys((m.layer, m.by_weight, m.by_data), m)
+            regions[m.layer] = made
+    gone = {n for m in at.values() for n in (m.activation, m.slope)}
+    place = {n: i for i, n in enumerate(graph.nodes)} if at else {}
+
+    def add(made: Rewriter, node: Node) -> None:
+        m = at[node]
+        (forward, (out,)), (backward, results) = regions[m.layer]
+        if node is m.layer:
+            forward.put(made, Tiled, node, {Entry(node): out})
+            return
+        if node is min(m.by_weight, m.by_data, key=place.__getitem__):
             like = replace(m.layer, name=f"{m.layer.name}_backward_data", annotations={})
-            made.order.append(new := region.node(TiledGradient, results, like, made))
-            made.put(output(m.slope, "d_data"), Entry(new, 0))
-            made.put(output(m.by_weight, "d_weight"), Entry(new, 1))
-        inputs = made.inputs(node)
-        if node in by_weight:
-            bias = [i for i, n in enumerate(node.output_names) if n == "d_bias"]
-            if any(Entry(node, i) in step.read for i in bias):
-                named = dict(zip(node.input_names, inputs))
-                absent = node.absent | {"data"}
-                made.order.append(new := replace(node, inputs=(named["d_out"],), absent=absent))
-                made.node_of[node] = new
-                for i in bias:
-                    made.put(Entry(node, i), Entry(new, i))
-        if node in gone:
-            continue
-        if node in of_layer:
-            region, results = found[of_layer[node]][0]
-            made.order.append(new := region.node(Tiled, results, node, made))
-            made.put(Entry(node), Entry(new))
-        else:
-            made.keep(node)
-    return step.rewritten(made)
+            entries = output(m.slope, "d_data"), output(m.by_weight, "d_weight")
+            backward.put(made, TiledGradient, like, dict(zip(entries, results, strict=True)))
+        if node is m.by_weight:
+            put_bias_gradient(made, node, step)
+
+    return step.substituted(at, add, gone)
 
 
 def _matches(step: Step) -> list[_PrologueMatch]:
@@ -121,7 +106,7 @@ def _matches(step: Step) -> list[_PrologueMatch]:
             backward_of.setdefault(node.forward, []).append(node)
     matches = []
     for node in graph.nodes:
-        if not loadable(node.op, node.attrs) or node.forward is not None or _STAGE in node.annotations:
+        if not loadable(node.op, node.attrs) or node.forward is not None or is_stage(node):
             continue
         made = Entry(node)
         found = readers.all(made)
@@ -277,9 +262,5 @@ def gradient_region(
     gradient = region.call(grad, layer, reads, {"d_weight": total})["d_weight"]
     if update is None:
         return region, [made["output1"], gradient]
-    _, _, *states, hyper = update.inputs
-    own = [factor if graph.dtypes[weight] == dtype else region.input(weight, (1, None))]
-    own += [*(region.input(e, (1, None)) for e in states), region.input(hyper, (None, None))]
-    assert update.op is not None
-    add_update(region, update.op, update.attrs, own, gradient, level=1)
+    region.update(update, gradient, (1, None), level=1)
     return region, [made["output1"]]

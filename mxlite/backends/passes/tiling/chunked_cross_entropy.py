@@ -11,7 +11,7 @@ has to be known before, as behind MakeLoss: nodes that make it of nothing else m
 must be the step's own: an array of the user's changes in the backward pass and not before. They stay until
 the updates that read them, which for that come first in the backward pass.
 
-The gradient in the weight is there as a whole then, unlike with `dense_updates`: it pays where rows are
+The gradient in the weight is there as a whole then, unlike with `gradient_updates`: it pays where rows are
 more than the weight has columns. In mixed precision it is made in float32, and the casts behind it are gone;
 scores are half as many bytes, and it takes twice the rows to pay. It always pays where that gradient goes
 into the update chunk by chunk, see `cross_entropy_updates.py`.

@@ -26,16 +26,13 @@ from ....core.dtype import float32
 from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.elementwise.cast import Cast
 from ....ops.shape.reshape import Reshape
+from ...fused import tile_sizes
 from ...fused.dense_cross_entropy import DenseCrossEntropy
 from ...fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, DenseLossUpdateAttrs
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
 from ..target import Target
-from . import dense_updates
-from .fusible_updates import is_elementwise
-
-LEAST_BYTES = dense_updates.LEAST_BYTES
-"""Least bytes of a gradient that is worth it."""
+from .gradient_updates import is_elementwise
 
 _FEW_BYTES = 1024
 """Most bytes of all that follows from a loss: it is computed twice where forward and backward are called
@@ -112,7 +109,7 @@ def _matches(step: Step) -> tuple[list[_LossUpdateMatch], set[Node]]:
 def _suits(graph: Graph, loss: Node, update: Node, uses: Mapping[Entry, int]) -> bool:
     """True if the step can use a gradient part by part, and reads only numbers that are there."""
     weight, gradient, *others = update.inputs
-    if not is_elementwise(update.op) or len(others) != 2 or graph.nbytes(gradient) < LEAST_BYTES:
+    if not is_elementwise(update.op) or len(others) != 2 or graph.nbytes(gradient) < tile_sizes.LEAST_UPDATE:
         return False
     step: Any = update.op.step_of  # type: ignore[union-attr]
     copy = loss.inputs[1]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ....graph import Entry, Graph, Node, Rewriter, Shape
-from ...fused.tile_builder import Part as Part, TileBuilder
+from ...fused.tile_builder import add_update, Part as Part, TileBuilder
 from ...fused.tiled import Axes, TileArray, Tiled, TileLoop
+from ...rewrite import Step
 
 ROWS: Axes = (0,)
 COLUMNS: Axes = (1,)
@@ -20,7 +22,7 @@ class Region(TileBuilder):
     region = Region(graph, (TileLoop(rows, each, "row"),))
     wide, data = region.input(weight, ROWS), region.input(data, WHOLE)
     …
-    node = region.node(Tiled, [out], like, rewriter)
+    region.put(rewriter, Tiled, like, {Entry(layer): out})
     """
 
     def __init__(self, graph: Graph, loops: Sequence[TileLoop]) -> None:
@@ -37,7 +39,31 @@ class Region(TileBuilder):
         self.entries.append(entry)
         return self.add(TileArray(shape or whole, self.graph.dtypes[entry], axes, given=given))
 
-    def node(self, op: type[Tiled], made: Sequence[Part], like: Node, rewriter: Rewriter) -> Node:
-        """The node that computes these results of the inputs' newest entries, with the name of `like`."""
-        inputs = rewriter.all_of(self.entries)
-        return Node(op, self.attrs(made), inputs, like.name, annotations=like.annotations)
+    def update(self, update: Node, gradient: Part, axes: Axes = ROWS, level: int | None = None) -> None:
+        """Add an optimizer's step, where the loops slice its weight and states along `axes`; `level`: the
+        number of loops around it, all unless given.
+        """
+        assert update.op is not None
+        weight, _, *states, hyper = update.inputs
+        reads = [*(self.input(e, axes) for e in (weight, *states)), self.input(hyper, (None,) * len(axes))]
+        add_update(self, update.op, update.attrs, reads, gradient, level)
+
+    def put(self, made: Rewriter, op: type[Tiled], like: Node, results: Mapping[Entry, Part]) -> Node:
+        """Add the node to `made`, with the name of `like`: `results` are the entries for which it stands."""
+        attrs, inputs = self.attrs([*results.values()]), made.all_of(self.entries)
+        made.order.append(new := Node(op, attrs, inputs, like.name, annotations=like.annotations))
+        for i, entry in enumerate(results):
+            made.put(entry, Entry(new, i))
+        return new
+
+
+def put_bias_gradient(made: Rewriter, node: Node, step: Step) -> None:
+    """Add the gradient in the bias of a dense layer as a node of its own, which reads d_out alone, if it is
+    wanted; `node` computed it.
+    """
+    for i, name in enumerate(node.output_names):
+        if name == "d_bias" and Entry(node, i) in step.read:
+            d_out = made.of(node.named_inputs["d_out"])
+            made.node_of[node] = new = replace(node, inputs=(d_out,), absent=node.absent | {"data"})
+            made.order.append(new)
+            made.put(Entry(node, i), Entry(new, i))

@@ -50,16 +50,7 @@ Samples = tuple[tuple[bool, ...], tuple[bool, ...]]
 _PRODUCTS = (FullyConnected, PooledConvolution)
 
 
-@graph_pass(
-    Stage.STEP,
-    after=(
-        "prologue_updates",
-        "inline_weight_casts",
-        "dense_updates",
-        "convolution_updates",
-        "recurrent_updates",
-    ),
-)
+@graph_pass(Stage.STEP, after=("inline_dense_casts", "gradient_updates"))
 def sample_tiles(step: Step, target: Target) -> Step:
     """Operators of a training step on some samples at a time, what no product has taken along. O(inputs)."""
     if not step.has_backward:
@@ -73,9 +64,7 @@ def sample_tiles(step: Step, target: Target) -> Step:
         region, made = _region(step.graph, row, step.read)
         op = Tiled if all(n.forward is None for n in row) else TiledGradient
         like = replace(node, name="+".join(n.name for n in row), annotations={})
-        result.order.append(new := region.node(op, [*made.values()], like, result))
-        for i, was in enumerate(made):
-            result.put(was, Entry(new, i))
+        region.put(result, op, like, made)
 
     return step.substituted(row_of, add, gone={n for row in found for n in row})
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,13 +15,9 @@ from .....graph.ir import Shape
 from .....graph.opdef import DType, Op
 from .....ops.layout import ChannelsFirst, ChannelsLast, last, LayoutAttrs
 from .....ops.nn.conv import bias_bytes, bias_gradient, Convolution, geometry
-from .....ops.nn.conv_gradients import (
-    ConvolutionDataGradient,
-    ConvolutionWeightGradient,
-    DeconvolutionDataGradient,
-    DeconvolutionWeightGradient,
-)
+from .....ops.nn.conv_gradients import ConvolutionDataGradient, ConvolutionWeightGradient
 from .....ops.nn.conv_kernels import Geometry
+from .....ops.nn.conv_roles import computed, ROLES
 from .....ops.nn.deconv import Deconvolution, geometry_of
 from .....ops.vision.upsampling import as_deconvolution, UpSampling
 from .... import base
@@ -79,33 +74,15 @@ def _geometry(r: base.Request) -> Geometry | None:
     return of(r.attrs, data, r.dtypes[0])
 
 
-class _Roles(NamedTuple):
-    """The arrays of an operator in "y = x convolved with w": names of those that it reads, and of those that
-    it makes, in the order in which they are computed.
-    """
-
-    reads: Mapping[str, str]
-    makes: Mapping[str, str]
-
-
-_ROLES: dict[type[Op] | None, _Roles] = {
-    Convolution: _Roles({"x": "data", "w": "weight"}, {"y": "out"}),
-    Convolution.grad_op: _Roles({"x": "data", "w": "weight", "y": "d_out"}, {"w": "d_weight", "x": "d_data"}),
-    ConvolutionDataGradient: _Roles({"w": "weight", "y": "grad"}, {"x": "out"}),
-    ConvolutionWeightGradient: _Roles({"x": "data", "y": "grad"}, {"w": "out"}),
-    Deconvolution: _Roles({"y": "data", "w": "weight"}, {"x": "out"}),
-    Deconvolution.grad_op: _Roles(
-        {"y": "data", "w": "weight", "x": "d_out"}, {"w": "d_weight", "y": "d_data"}
-    ),
-    DeconvolutionDataGradient: _Roles({"w": "weight", "x": "grad"}, {"y": "out"}),
-    DeconvolutionWeightGradient: _Roles({"y": "data", "x": "grad"}, {"w": "out"}),
-}
-_PASSES = {"x": "by_data", "w": "by_weight", "y": "forward"}
+_PASSES = {"w": "by_weight", "x": "by_data", "y": "forward"}
+"""The role of an array -> the pass that computes it, in the order in which they run."""
 
 
 def linear(r: base.Request) -> base.ChosenKernel | None:
     """Kernel of an operator that computes some of the arrays of a convolution from the others."""
-    reads, makes = _ROLES[r.op]
+    arrays = computed(r.op)
+    makes = {role: n for role in _PASSES for n, names in arrays.items() if names[role] == n}
+    reads = {role: n for names in arrays.values() for role, n in names.items() if n not in arrays}
     g, dtype, needs = _geometry(r), r.dtypes[0], r.op.signature.needs
     passes = frozenset(_PASSES[role] for role, name in makes.items() if r.is_used(name))
     # A convolution adds its bias, and computes the gradient in it with that in the weight.
@@ -171,6 +148,7 @@ def upsampling(r: base.Request) -> base.ChosenKernel | None:
 
 
 SERVES = ("ops.nn.conv", "ops.nn.conv_gradients", "ops.nn.deconv", "ops.vision.upsampling")
+_LINEAR = (*ROLES, Convolution.grad_op, Deconvolution.grad_op)
 ROWS = kernel_rows(
-    BOTH, {UpSampling: upsampling, UpSampling.grad_op: upsampling, **dict.fromkeys(_ROLES, linear)}
+    BOTH, {UpSampling: upsampling, UpSampling.grad_op: upsampling, **dict.fromkeys(_LINEAR, linear)}
 )

@@ -1,8 +1,8 @@
 """Convolution, transposed convolution and their gradients, with channels first or last.
 
 Everything in the family is one of three computations: the output from data and weight, the data (gradient)
-from weight and output, the weight (gradient) from data and output. `_FORMS` says for each operator which of
-these its outputs are, and from which arrays.
+from weight and output, the weight (gradient) from data and output. `ops/nn/conv_roles.py` says for each
+operator which of these its outputs are, and from which arrays.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ from .....graph.opdef import Op
 from .....ops.layout import first
 from .....ops.nn.conv import Convolution, geometry
 from .....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
-from .....ops.nn.conv_gradients import (
-    ConvolutionDataGradient,
-    ConvolutionWeightGradient,
-    DeconvolutionDataGradient,
-    DeconvolutionWeightGradient,
-)
+from .....ops.nn.conv_gradients import ConvolutionDataGradient, ConvolutionWeightGradient
 from .....ops.nn.conv_kernels import Geometry
+from .....ops.nn.conv_roles import computed, ROLES
 from .....ops.nn.deconv import Deconvolution, geometry_of
 from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ....base import ChosenKernel, Request
@@ -40,32 +36,26 @@ BIAS = "bias"
 Form = Mapping[str, tuple[str, ...]]
 """Output's name -> which of the three it is, and the names of its two input arrays; one for BIAS."""
 
-_FORMS: tuple[tuple[type[Op], type[Op], int, Form, Form], ...] = (
-    (Convolution, Deconvolution, 0, {"out": (OUT, "data", "weight")}, {
-        "d_data": (DATA, "d_out", "weight"), "d_weight": (WEIGHT, "data", "d_out"), "d_bias": (BIAS, "d_out"),
-    }),
-    (ConvolutionDataGradient, DeconvolutionDataGradient, 2, {"out": (DATA, "grad", "weight")}, {
-        "d_grad": (OUT, "d_out", "weight"), "d_weight": (WEIGHT, "d_out", "grad"),
-    }),
-    (ConvolutionWeightGradient, DeconvolutionWeightGradient, 1, {"out": (WEIGHT, "data", "grad")}, {
-        "d_grad": (OUT, "data", "d_out"), "d_data": (DATA, "grad", "d_out"),
-    }),
-)  # fmt: skip
-"""An operator, its transposed one, the place of the input like data, and the forms forward and backward."""
+_KINDS = {"y": (OUT, "xw"), "x": (DATA, "yw"), "w": (WEIGHT, "xy")}
+"""The role of an output -> which of the three it is, and the roles of its input arrays, in their order."""
 
-_LAST: dict[type[Op], type[Op]] = {
+_PLAIN = (Convolution, ConvolutionDataGradient, ConvolutionWeightGradient)
+_LAST: dict[type[Op] | None, type[Op]] = {
     Convolution: ConvolutionChannelsLast,
     Deconvolution: DeconvolutionChannelsLast,
 }
 
 
-def _transposed(form: Form) -> Form:
-    """The form of the transposed operator, whose data is what the output is here."""
-    turned = {OUT: DATA, DATA: OUT}
-    return {
-        name: (turned.get(kind, kind), *(arrays[::-1] if kind == WEIGHT else arrays))
-        for name, (kind, *arrays) in form.items()
-    }
+def _form(op: type[Op]) -> Form:
+    """The form of an operator, or of its gradient."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, names in computed(op).items():
+        (role,) = (r for r, n in names.items() if n == name)
+        kind, reads = _KINDS[role]
+        found[name] = (kind, *(names[r] for r in reads))
+    if op.forward_op in _LAST:
+        found["d_bias"] = (BIAS, "d_out")
+    return found
 
 
 class Case:
@@ -154,13 +144,11 @@ def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel
     return answer(r, connect, nbytes, called, precision=precision, launches=launches)
 
 
-_OPERATORS: list[tuple[type[Op], Callable[..., Geometry], int, Form, Form]] = [
-    *((op, geometry, place, forward, backward) for op, _, place, forward, backward in _FORMS),
-    *((op, geometry_of, n, _transposed(form), _transposed(back)) for _, op, n, form, back in _FORMS),
-]
 _EVERY = [
-    (kind, last, of, place, forward, backward)
-    for op, of, place, forward, backward in _OPERATORS
+    (kind, last, geometry if op in _PLAIN else geometry_of, place, _form(op), _form(op.grad_op))
+    for op in ROLES
+    for place, name in enumerate(op.inputs)
+    if name in ("data", "like") and op.grad_op is not None
     for kind, last in ((op, False), (_LAST.get(op), True))
     if kind is not None
 ]
@@ -173,6 +161,6 @@ _GRADIENTS = {
 
 rows = table(
     *((op, _row(of, n, form, last), _row(of, n, back, last)) for op, last, of, n, form, back in _EVERY),
-    (ConvolutionEpilogue, _row(geometry, 0, _FORMS[0][3], True), None),
+    (ConvolutionEpilogue, _row(geometry, 0, _form(Convolution), True), None),
     (AccumulatedGradient, _added, None),
 )
