@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from .computation import Computation, LEAVES, operands_of, Tensor
+from .computation import common_shape, Computation, LEAVES, operands_of, Tensor
 
 
 def adjoint(
     t: Computation, outputs: Mapping[str, Tensor], heads: Mapping[str, Tensor], wrt: Mapping[str, Tensor]
 ) -> dict[str, Tensor] | None:
-    """The gradients `wrt` tensors, given those of `outputs`; None if an index picks an
-    element more than once.
+    """The gradients `wrt` tensors, given those of `outputs`; None if a step has none.
 
     A tensor on which no output with a head depends has no entry. What equals a maximum gets the whole
     gradient, as in MXNet.
@@ -28,13 +28,17 @@ def adjoint(
             continue
         node = t.nodes[number]
         rule = RULES.get(node[0])
-        if rule is None or (node[0] == "gather" and not _picks_once(t, number)):
+        if rule is None:
             return None
         y, operands = t.tensor(number), [t.tensor(i) for i in operands_of(node)]
-        whole = operands[0].shape if node[0].startswith("reduce_") or node[0] == "gather" else y.shape
-        for x, part in zip(operands, rule(t, found[number], y, *operands)):
+        whole = operands[0].shape if node[0].startswith("reduce_") else y.shape
+        parts = rule(t, found[number], y, *operands)
+        if parts is None:
+            return None
+        for x, part in zip(operands, parts):
             if part is not None and x.number in needed:
-                part = t.reduced_to(part, whole, x.shape)
+                if node[0] not in ("gather", "scatter"):  # whose operands have axes of their own
+                    part = t.reduced_to(part, whole, x.shape)
                 found[x.number] = found[x.number] + part if x.number in found else part
     return {name: found[x.number] for name, x in wrt.items() if x.number in found}
 
@@ -55,7 +59,25 @@ def _picks_once(t: Computation, number: int) -> bool:
     return t.shapes[number] == tuple(1 if i - len(whole) == at else n for i, n in enumerate(whole))
 
 
-RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
+def _of_gather(t: Computation, d: Tensor, y: Tensor, x: Tensor, index: Tensor) -> Any:
+    """The gradient of an input of which elements were picked."""
+    at = t.nodes[y.number][-1]
+    if _picks_once(t, y.number):
+        return t.where("eq", t.index(x, at), index, d, 0.0), None
+    if len(y.shape) != len(x.shape):
+        return None
+    return t.add_at(t.broadcast(0.0, x.shape), index, t.broadcast(d, y.shape), at), None
+
+
+def _of_scatter(t: Computation, d: Tensor, y: Tensor, base: Tensor, index: Tensor, terms: Tensor) -> Any:
+    """The gradients of a base, and of what was added to it: the elements at the same places."""
+    if t.nodes[d.number][0] != "input":
+        return None
+    picked = t.pick(d, index, t.nodes[y.number][-1])
+    return d, None, t.reduced_to(picked, common_shape([picked.shape, terms.shape]), terms.shape)
+
+
+RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...] | None]] = {
     "add": lambda t, d, y, a, b: (d, d),
     "sub": lambda t, d, y, a, b: (d, -d),
     "mul": lambda t, d, y, a, b: (d * b, d * a),
@@ -93,10 +115,8 @@ RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
     "fmod": lambda t, d, y, a, b: (d, -(t.trunc(a / b) * d)),
     **{name: lambda t, d, y, a: (None,) for name in ("sign", "floor", "ceil", "trunc", "rint")},
     "broadcast": lambda t, d, y, a: (d,),
-    "gather": lambda t, d, y, x, index: (
-        t.where("eq", t.index(x, t.nodes[y.number][3]), index, d, 0.0),
-        None,
-    ),
+    "gather": _of_gather,
+    "scatter": _of_scatter,
     "normal": lambda t, d, y, a: (d * (t.bell(a) * (1 / math.sqrt(2 * math.pi))),),
     "bell": lambda t, d, y, a: (-(d * a * y),),
     "max": lambda t, d, y, a, b: (d * t.zero_where("lt", a, b), d * t.one_where("lt", a, b)),
@@ -110,4 +130,6 @@ RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...]]] = {
     "reduce_min": lambda t, d, y, a: (t.where("eq", a, y, d, 0.0),),
     **{name: lambda t, d, y, a, b: (None, None) for name in ("eq", "ne", "gt", "ge", "lt", "le")},
 }
-"""The gradients of a node's operands, from that of the node, the node, and the operands."""
+"""The gradients of a node's operands, from that of the node, the node, and the operands; None if they are no
+computation.
+"""

@@ -25,8 +25,8 @@ from .steps import COMPARISONS, in_type, StandIn
 Node = tuple[Any, ...]
 """("input", name, shape), ("constant", number), ("number", number), ("index", axis, length), or the name of
 a step or reduction and the numbers of its operands; behind them a reduction has its axes, "broadcast" its
-shape, and "gather" (an input, an index) the input's axis. Axes are counted from the end, as tensors of
-different ranks are aligned there.
+shape, "gather" (an input, an index) the input's axis, and "scatter" (a base, an index, terms) the base's
+axis. Axes are counted from the end, as tensors of different ranks are aligned there.
 """
 
 REDUCTIONS: Mapping[str, Any] = {
@@ -60,6 +60,7 @@ class Computation:
         self.nodes: list[Node] = []
         self.shapes: list[Shape] = []
         self._known: dict[Node, Tensor] = {}
+        self._places: set[tuple[int, int]] = set()  # nodes that are whole numbers in [0, length)
         self.dtype: Any = None  # that of the arrays, to which an operator's numbers are rounded
 
     def tensor(self, number: int) -> Tensor:
@@ -100,9 +101,32 @@ class Computation:
         """
         assert self.nodes[x.number][0] == "input", "only inputs have elements to pick"
         at = axis % len(x.shape) - len(x.shape)
-        place = self("min", self("max", self.trunc(index), 0.0), float(x.shape[at] - 1))
-        rest = tuple(1 if i - len(x.shape) == at else n for i, n in enumerate(x.shape))
-        return self._node(("gather", x.number, place.number, at), common_shape([rest, index.shape]))
+        rest = _without(x.shape, at)
+        return self._node(
+            ("gather", x.number, self._place(index, x.shape[at]), at), common_shape([rest, index.shape])
+        )
+
+    def add_at(self, base: Tensor, index: Tensor, terms: Tensor, axis: int) -> Tensor:
+        """`base` with `terms` added at an index along an axis, which has length 1 in both; see `pick`.
+
+        Terms and indices broadcast to one shape. What this has along other axes where `base` has length 1 is
+        added up, in the order of the elements. It has the same lengths as `base` along the rest.
+        """
+        rank = len(base.shape)
+        at = axis % rank - rank
+        whole = common_shape([index.shape, terms.shape])
+        assert len(whole) == rank and whole[at] == 1
+        assert all(b in (1, n) for i, (b, n) in enumerate(zip(base.shape, whole)) if i - rank != at)
+        place = self._place(index, base.shape[at])
+        return self._node(("scatter", base.number, place, terms.number, at), base.shape)
+
+    def _place(self, index: Tensor, length: int) -> int:
+        """The node of an index that is cut to a whole number and moved to the nearest end of [0, length)."""
+        if (index.number, length) in self._places:
+            return index.number
+        place = self("min", self("max", self.trunc(index), 0.0), float(length - 1))
+        self._places.add((place.number, length))
+        return place.number
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -199,8 +223,8 @@ def operands_of(node: Node) -> tuple[int, ...]:
     """The numbers of the nodes that a node reads."""
     if node[0] in LEAVES:
         return ()
-    if node[0] == "gather":
-        return node[1:3]
+    if node[0] in ("gather", "scatter"):
+        return node[1:-1]
     return node[1:2] if node[0] in REDUCTIONS or node[0] == "broadcast" else node[1:]
 
 
@@ -230,12 +254,17 @@ def needed_by(t: Computation, roots: Iterable[int]) -> set[int]:
 
 
 def farthest(t: Computation, nodes: Iterable[int]) -> int:
-    """The most positions along an axis that one of these nodes is the position of, or picks from."""
+    """The most positions along an axis that one of these nodes is the position of, picks from, or adds at."""
     found = 0
     for i in nodes:
         node = t.nodes[i]
         if node[0] == "index":
             found = max(found, node[2])
-        elif node[0] == "gather":
-            found = max(found, t.shapes[node[1]][node[3]])
+        elif node[0] in ("gather", "scatter"):
+            found = max(found, t.shapes[node[1]][node[-1]])
     return found
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    """A shape with length 1 along an axis, which is counted from the end."""
+    return tuple(1 if i - len(shape) == axis else n for i, n in enumerate(shape))

@@ -135,6 +135,16 @@ def evaluate(
                 full = [x.shape[i] if i - rank == at else n for i, n in enumerate(whole)]
                 places = np.broadcast_to(index, whole).astype(np.int64)
                 values[number] = np.take_along_axis(np.broadcast_to(x, full), places, at)
+            elif name == "scatter":
+                base, index, terms = (values[x] for x in rest[:3])
+                total, whole = base.copy(), np.broadcast_shapes(index.shape, terms.shape)
+                places = list(np.indices(whole, sparse=True))
+                for axis, n in enumerate(total.shape):
+                    if n == 1:
+                        places[axis] = 0
+                places[rest[3]] = np.broadcast_to(index, whole).astype(np.int64)
+                np.add.at(total, tuple(places), np.broadcast_to(terms, whole))
+                values[number] = total
             elif name == "broadcast":
                 values[number] = np.broadcast_to(values[rest[0]], rest[1])
             else:

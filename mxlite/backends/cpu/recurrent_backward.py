@@ -16,7 +16,6 @@ from ...ops.rnn.rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept
 from ...ops.rnn.rnn_layout import split, Weights
 from ...ops.rnn.rnn_run import between, Pieces
 from ...ops.scratch import carve, scratch_bytes
-from .compiled import call
 from .compiled.rnn import recurrent, recurrent_code
 from .onednn import in_turn
 from .onednn.primitive import address_of, Run
@@ -217,10 +216,6 @@ class BackwardLayers(Layers):
                 calls.append(partial(xp.copyto, target, source, casting="unsafe"))
         return in_turn(calls)
 
-    def _call(self, code: Any, name: str, slots: dict[int, int], keep: Any) -> Run:
-        args = [slots.get(i, 0) for i in range(recurrent.COUNT)]
-        return call(code, name, args, self.threads, keep=keep)
-
     def _befores(
         self, xp: Any, d: int, begin: int, end: int, results: Any, state: Any, ends: Any
     ) -> Iterator[Run]:
@@ -254,10 +249,10 @@ class BackwardLayers(Layers):
         if self.lstm:
             yield partial(xp.copyto, have["c"], start)
         code = recurrent_code.code(self.form._replace(keeps=True), False)
-        packing = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
-        yield self._call(code, "pack", packing, (w.h, have["packed"]))
+        weight, packs = self.packing(code, w, have)
+        yield from packs
         slots = {
-            recurrent.PACKED: address_of(have["packed"]),
+            recurrent.PACKED: address_of(weight),
             recurrent.GATES: address_of(gates) + first * s.B * self.columns * 4,
             recurrent.CELL: address_of(have["c"]) if self.lstm else 0,
             recurrent.LENGTHS: address_of(have["lengths"]) if self.form.ends else 0,
@@ -269,7 +264,7 @@ class BackwardLayers(Layers):
             recurrent.TIME: begin + first,
             recurrent.TIME_STEP: step,
         }
-        yield self._call(code, "forward", slots, (have["packed"], gates, w.bh))
+        yield self._call(code, "forward", slots, (weight, gates, w.bh))
 
     def _start(self, xp: Any, calls: list[Run], number: int, n: int, first: Any, cells: Any) -> Any:
         """The cell states before a segment."""

@@ -110,6 +110,18 @@ class Layers:
             return x, [self.dropped(rows, x, layer, begin, rng)]
         return x, [partial(xp.copyto, x, rows, casting="unsafe")]
 
+    def packing(self, code: Any, w: Any, have: Mapping[str, Any]) -> tuple[Any, list[Run]]:
+        """The hidden state's weights as the steps forward read them, and the calls that pack them so."""
+        if not self.form.packs:
+            return w.h, []
+        slots = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
+        return have["packed"], [self._call(code, "pack", slots, (w.h, have["packed"]))]
+
+    def _call(self, code: Any, name: str, slots: dict[int, int], keep: Any, *more: dict[int, int]) -> Run:
+        """A call of a function with these slots, and those of `more` behind them."""
+        args = [each.get(i, 0) for each in (slots, *more) for i in range(recurrent.COUNT)]
+        return call(code, name, args, self.threads, keep=keep)
+
     def dropped(self, x: Any, into: Any, layer: int, begin: int, rng: Any) -> Run:
         """The call that drops elements of the input of `layer` from step `begin` on, or of its gradient."""
         return dropped(x, into, whole_run(x.size), rng, self.a.p, drop_start(self.s, layer, begin))
@@ -147,6 +159,7 @@ class ForwardLayers(Layers):
         super().__init__(a, data, dtypes, train)
         s = self.s
         self.form = self.form._replace(keeps=keeps)
+        self.pairs = s.D == 2 and s.stretches == 1 and not self.form.packs  # both directions take their steps
         for k in self.lengths_of_stretches():
             for layer in range(s.L):
                 self.inputs(k * s.B, s.width(layer))
@@ -155,7 +168,7 @@ class ForwardLayers(Layers):
         s = self.s
         return self.common_pieces() | {
             "packed": ((recurrent.packed_numbers(self.form, False),), float32),
-            "pre": ((0 if self.form.keeps else s.K * s.B, self.columns), float32),
+            "pre": ((1 + self.pairs, 0 if self.form.keeps else s.K * s.B, self.columns), float32),
             "h": ((s.passes, 2, s.B, s.H), float32),
             "c": ((s.passes if self.lstm else 0, s.B, s.H), float32),
             "between": (between(s), self.dtype),
@@ -193,7 +206,8 @@ class ForwardLayers(Layers):
             buffers = have["between"]
             return buffers[0, : end - begin] if s.D == 1 else buffers[layer % len(buffers), begin:end]
 
-        packed = -1
+        packed, weight = -1, None
+        before: dict[int, int] = {}  # slots of the other direction
         now = [0] * s.passes  # which of the two hidden states is the current one
         for layer, d, n in self.spans(layers is not None or s.L == 1):
             number = layer * s.D + d
@@ -202,15 +216,17 @@ class ForwardLayers(Layers):
             k = end - begin
             if packed != number:
                 calls += add_bias(xp, w, s.H, GATES_WITH_HIDDEN_BIAS.get(a.mode, 1), have["bias"])
-                slots = {recurrent.WEIGHT: address_of(w.h), recurrent.PACKED: address_of(have["packed"])}
-                calls.append(self._call(code, "pack", slots, (w.h, have["packed"])))
+                weight, packs = self.packing(code, w, have)
+                calls += packs
                 packed = number
             if n and cells is not None:
                 calls.append(partial(xp.copyto, cells[number, n - 1], c[number]))
             source = results(layer - 1, begin, end) if layer else data[begin:end]
             x, put = self.input_of(xp, layer, begin, source, rng, have)
             calls += put
-            pre = have["pre"] if gates is None else gates[number, begin:end].reshape(k * s.B, self.columns)
+            pre = have["pre"][d if self.pairs else 0]
+            if gates is not None:
+                pre = gates[number, begin:end].reshape(k * s.B, self.columns)
             made = self.inputs(k * s.B, s.width(layer))
             calls.append(made.bind(x, w.x, pre, have["bias"], have["scratch"]))
             target = results(layer, begin, end)
@@ -218,7 +234,7 @@ class ForwardLayers(Layers):
             first = 0 if d == 0 else k - 1
             size = self.dtype.itemsize
             slots = {
-                recurrent.PACKED: address_of(have["packed"]),
+                recurrent.PACKED: address_of(weight),
                 recurrent.GATES: address_of(pre) + first * s.B * self.columns * 4,
                 recurrent.CELL: address_of(c[number]) if self.lstm else 0,
                 recurrent.OUT: 0 if target is None else address_of(target[first, :, d * s.P :]),
@@ -233,7 +249,13 @@ class ForwardLayers(Layers):
                 recurrent.TIME: begin + first,
                 recurrent.TIME_STEP: step,
             }
-            calls.append(self._call(code, "forward", slots, (work, flat, target, pre)))
+            keep = (work, flat, target, gates)
+            if not self.pairs:
+                calls.append(self._call(code, "forward", slots, keep))
+            elif d == 0:
+                before = slots
+            else:
+                calls.append(self._call(code, "both", before, keep, slots))
             now[number] = (now[number] + k) % 2
         for number in range(s.passes):
             if last[0] is not None:
@@ -241,7 +263,3 @@ class ForwardLayers(Layers):
         if last[1] is not None:
             calls.append(partial(xp.copyto, last[1], c, casting="unsafe"))
         return in_turn(calls)
-
-    def _call(self, code: Any, name: str, slots: dict[int, int], keep: Any) -> Run:
-        args = [slots.get(i, 0) for i in range(recurrent.COUNT)]
-        return call(code, name, args, self.threads, keep=keep)

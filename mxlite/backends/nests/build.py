@@ -15,6 +15,10 @@ Sums over the kept axes of a nest, such as those of the columns, are taken in it
 Sums of the columns of a large array that nothing else sweeps over have a nest of this kind, as that reads the
 array in the order of memory.
 How many parts there are follows from the shapes alone, so results do not depend on the number of threads.
+
+What is added at an index (`Computation.add_at`) has two nests: one stores the base where the sums are
+wanted, in an output or in scratch, the other adds the terms. The axes of the terms that the base has are
+kept, so each sum is one thread's, and its terms are added in the order of the rest.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ processor waits for a number that was just written to one, before it reads the o
 class _Group:
     """Reductions with the same kept and reduced axes, that can be taken in one nest.
 
-    `inside`: the group in whose nest they are taken in parts, as sums over its kept axes.
+    `inside`: the group in whose nest they are taken in parts, as sums over its kept axes. `scatter`: the
+    group is one sum of terms at an index instead.
     """
 
     kept: frozenset[int]
@@ -56,6 +61,7 @@ class _Group:
     in_parts: bool
     members: list[int] = field(default_factory=list)
     inside: int | None = None
+    scatter: bool = False
 
 
 def _parts_of(elements: int) -> int:
@@ -135,6 +141,11 @@ class _Planner:
             self.last[i] = max((self.last[x] for x in operands_of(node)), default=-1)
             if node[0] in REDUCTIONS:
                 self.last[i] = self.group_of[i] = self._join(i)
+            elif node[0] == "scatter":
+                self.last[i] = self.group_of[i] = len(self.groups)
+                terms = self.spaces[node[2]] | self.spaces[node[3]]
+                kept = terms & self.spaces[i]
+                self.groups.append(_Group(kept, terms - kept, False, [i], scatter=True))
         self.values = {n: self.values[n] for n in self.outputs}
         needed = needed_by(self.t, self.values.values())
         for group in self.groups:
@@ -144,12 +155,15 @@ class _Planner:
         alone: dict[frozenset[int], list[str]] = {}
         for name, i in self.values.items():
             g, axes = self.last[i], self.out_axes[name]
-            if g >= 0 and self._fits(self.groups[g], axes) and not self._is_read_later(name, g):
+            if self._is_made_by(name, g) and not self._is_read_later(name, g):
                 own[g].append(name)
             else:
                 alone.setdefault(axes, []).append(name)
         for g, group in enumerate(self.groups):
-            self._emit_group(g, group, own[g])
+            if group.scatter:
+                self._emit_scatter(g, group, own[g], alone)
+            else:
+                self._emit_group(g, group, own[g])
         # What may be written over an input that another of these reads comes last.
         for axes, names in sorted(alone.items(), key=lambda x: any(self.donors.get(n) for n in x[1])):
             self._emit(axes, frozenset(), len(self.groups), names, [])
@@ -166,7 +180,7 @@ class _Planner:
         behind = self.last[x]
         for g in range(len(self.groups) - 1, -1, -1):
             group = self.groups[g]
-            if (group.kept, group.reduced) != (kept, reduced):
+            if (group.kept, group.reduced) != (kept, reduced) or group.scatter:
                 continue
             if g < (behind if group.inside is None else group.inside) or (in_parts and g == behind):
                 continue  # it is not there by then; or a level of its own
@@ -181,7 +195,7 @@ class _Planner:
                 across = (group.kept, group.reduced) == (reduced, kept) and max(kept, default=-1) == max(
                     kept | reduced
                 )
-                if across and not group.in_parts and group.inside is None:
+                if across and not group.in_parts and group.inside is None and not group.scatter:
                     inside = g
             if inside is None and self._is_by_rows(kept, reduced):
                 inside = len(self.groups)
@@ -199,6 +213,16 @@ class _Planner:
         is_swept_again = self.has_levels or any(axes & reduced for axes in self.out_axes.values())
         return not is_swept_again and rows // _parts_of(rows * columns) >= PART_ROWS
 
+    def _is_made_by(self, name: str, g: int) -> bool:
+        """True if the last nest of group `g` can store an output, whose value is known then."""
+        if g < 0 or not self.groups[g].scatter:
+            return g >= 0 and self._fits(self.groups[g], self.out_axes[name])
+        i = self.values[name]
+        return i in self.groups[g].members and (self.dtypes[name], self.out_axes[name]) == (
+            "float32",
+            self.spaces[i],
+        )
+
     def _fits(self, group: _Group, axes: frozenset[int]) -> bool:
         """True if the last nest of the group can store an output with these axes."""
         joins = group.in_parts or group.inside is not None
@@ -209,7 +233,8 @@ class _Planner:
         over = self.donors.get(name)
         if not over:
             return False
-        stack = [self.t.nodes[i][1] for k in self.groups[g + 1 :] if k.inside != g for i in k.members]
+        later = (i for k in self.groups[g + 1 :] if k.inside != g for i in k.members)
+        stack = [x for i in later for x in operands_of(self.t.nodes[i])]
         stack += [i for n, i in self.values.items() if n != name and self.last[i] != g]
         seen: set[int] = set()
         while stack:
@@ -220,7 +245,7 @@ class _Planner:
             node, at = self.t.nodes[i], self.last[i]
             if node[0] == "input" and node[1] in over:
                 return True
-            if node[0] in REDUCTIONS and self.groups[self.group_of[i]].inside == g:
+            if i in self.group_of and self.groups[self.group_of[i]].inside == g:
                 continue  # it is taken in the same nest
             if not (0 <= at <= g and self.spaces[i] <= self.groups[at].kept):  # else it is in scratch by then
                 stack += operands_of(node)
@@ -268,6 +293,19 @@ class _Planner:
                     self.partial[k] = parts, totals
         self._emit(kept, reduced, g, names, self._read_later(g), parts, across)
 
+    def _emit_scatter(
+        self, g: int, group: _Group, names: list[str], alone: dict[frozenset[int], list[str]]
+    ) -> None:
+        """Add the nests of a sum at an index: in the first of these outputs, or in scratch."""
+        for i in group.members:
+            _, base, index, terms, _ = self.t.nodes[i]
+            for name in names[1:]:
+                alone.setdefault(self.out_axes[name], []).append(name)
+            size = prod(self.domain[k] for k in self.spaces[i])
+            self.stored[i] = self.arrays[names[0]] if names else self._scratch(size)
+            self._emit(self.spaces[i], frozenset(), g, [], [(base, self.stored[i])])
+            self._emit(group.kept, group.reduced, g, [], [], adds=[(terms, index, i)])
+
     def _scratch(self, elements: int) -> int:
         self.result.scratch.append(elements)
         return len(self.arrays) + len(self.result.scratch) - 1
@@ -293,7 +331,8 @@ class _Planner:
         for later, k in enumerate(self.groups):
             if later > g and k.inside != g:
                 for i in k.members:
-                    visit(self.t.nodes[i][1])
+                    for x in operands_of(self.t.nodes[i]):
+                        visit(x)
         for name, i in self.values.items():
             if self.last[i] > g or not self._fits(group, self.out_axes[name]) or self._is_read_later(name, g):
                 visit(i)
@@ -313,10 +352,12 @@ class _Planner:
         parts: int = 1,
         across: Sequence[tuple[int, int, int]] = (),
         in_parts: bool = False,
+        adds: Sequence[tuple[int, int, int]] = (),
     ) -> None:
         """Add the nest of group `g` that stores outputs, and other values in scratch.
 
         Where the group's reductions are there in parts, the nest joins them: its first axis is that of parts.
+        `adds`: terms, their index, and the node to whose array they are added.
         """
         t, domain = self.t, self.domain
         own = self.groups[g].members if g < len(self.groups) else []
@@ -327,10 +368,13 @@ class _Planner:
             parts, partial = self.partial[g]
             joined, reduced = dict(zip(own, partial)), frozenset()
         roots = [*outputs, *(i for i, _ in stored), *(i for i, _, _ in across)]
+        roots += [i for *both, _ in adds for i in both]
         order, leaves, gathers = self._within(roots, own, earlier | joined)
-        picked = [self._strides(i) for i in gathers]
-        masks = [*leaves.values(), *(self.out_axes[n] for n in names), *(frozenset(x) for x, _ in picked)]
-        axes = self._merged(kept, reduced, masks, [x for x, _ in picked], order)
+        picked = [self._strides(t.nodes[i][1], t.nodes[i][-1]) for i in gathers]
+        placed = [self._strides(i, t.nodes[i][-1]) for *_, i in adds]
+        indexed = [x for x, _ in (*picked, *placed)]
+        masks = [*leaves.values(), *(self.out_axes[n] for n in names), *map(frozenset, indexed)]
+        axes = self._merged(kept, reduced, masks, indexed, order)
         front = (False,) if joined else ()
         lengths = (*(parts for _ in front), *(prod(domain[k] for k in group) for group in axes)) or (1,)
 
@@ -351,13 +395,16 @@ class _Planner:
             loads.append(Access(array, mask(there), kind))
         strides = []
         load_of = {}
-        for i, (along, own_stride) in zip(gathers, picked):
-            name = t.nodes[t.nodes[i][1]][1]
+        for i, (along, own_stride) in zip((*gathers, *(i for *_, i in adds)), (*picked, *placed)):
             each = (*(0 for _ in front), *(along.get(group[-1], 0) for group in axes)) or (0,)
             by_lane = bool(axes) and (axes[-1][-1] in self.spaces[t.nodes[i][2]] or each[-1] > 1)
+            strides.append((*each, own_stride))
+            if t.nodes[i][0] == "scatter":
+                at = Access(self.stored[i], mask(frozenset(along)), "float32", True, by_lane or each[-1] != 1)
+                continue
+            name = t.nodes[t.nodes[i][1]][1]
             load_of[i] = len(loads)
             loads.append(Access(self.arrays[name], mask(frozenset(along)), self.dtypes[name], True, by_lane))
-            strides.append((*each, own_stride))
         numbers = count(len(loads))
         constants = [i for i in order if t.nodes[i][0] == "constant"]
         for i in constants:
@@ -373,8 +420,8 @@ class _Planner:
             elif node[0] == "number":
                 steps.append(node)
             elif node[0] == "index":
-                at = next(k for k, group in enumerate(axes, len(front)) if self.rank + node[1] in group)
-                steps.append(("index", at))
+                along_it = (k for k, group in enumerate(axes, len(front)) if self.rank + node[1] in group)
+                steps.append(("index", next(along_it)))
             elif node[0] == "gather":
                 steps.append(("gather", load_of[i], number[node[2]]))
             else:
@@ -395,14 +442,14 @@ class _Planner:
                 (number[i], Access(block, mask(reduced), "float32"), Access(total, mask(reduced), "float32"))
                 for i, block, total in across
             ),
+            tuple((number[i], number[index], at) for i, index, _ in adds),
         )
         self.result.nests.append(PlacedNest(nest, lengths, parts, tuple(strides)))
 
-    def _strides(self, gather: int) -> tuple[dict[int, int], int]:
-        """Elements between neighbours along the axes of the domain that the array of a gather has, and along
-        the axis of its index.
+    def _strides(self, x: int, at: int) -> tuple[dict[int, int], int]:
+        """Elements between neighbours along the axes of the domain that an array has, and along that of an
+        index.
         """
-        _, x, _, at = self.t.nodes[gather]
         shape = self.t.shapes[x]
         along = {self.rank - len(shape) + i: prod(shape[i + 1 :]) for i, n in enumerate(shape) if n != 1}
         own = prod(shape[len(shape) + at + 1 :])

@@ -36,6 +36,8 @@ class Nest:
     ("number", x). `stores` are pairs of a value and where it is written. `in_parts`: the sweep over the
     reduced axes is taken in parts, each of which stores results of its own. `across` are sums over the kept
     axes, taken in parts of these: a value, the sums of a block of kept points, those of all of a part.
+    `adds` are added to what is there: a value, its index, and the gathered place; the reduced axes give the
+    order of those that meet.
     """
 
     kept: Mask
@@ -45,6 +47,7 @@ class Nest:
     stores: tuple[tuple[int, Access], ...]
     in_parts: bool = False
     across: tuple[tuple[int, Access, Access], ...] = ()
+    adds: tuple[tuple[int, int, Access], ...] = ()
 
     @property
     def first_step(self) -> int:
@@ -58,7 +61,7 @@ class PlacedNest:
     nest: Nest
     lengths: Shape
     parts: int = 1
-    strides: tuple[Shape, ...] = ()  # of each gathered load: those of the nest's axes, then of its own axis
+    strides: tuple[Shape, ...] = ()  # of each gathered place: those of the nest's axes, then of its own axis
 
 
 @dataclass
@@ -74,5 +77,5 @@ class Nests:
 
     @property
     def reduces(self) -> bool:
-        """True if there is a reduction."""
-        return not all(all(p.nest.kept) for p in self.nests)
+        """True if there is a reduction, or something is added at an index."""
+        return not all(all(p.nest.kept) and not p.nest.adds for p in self.nests)

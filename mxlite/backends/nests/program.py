@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ...graph.ir import Shape
-from ...te.computation import farthest, MOST_COUNTED, needed_by
+from ...te.computation import Computation, farthest, MOST_COUNTED, needed_by, operands_of
 from ...te.operator import computation as declared, Found
 from ..base import Request
 from ..elementwise.program import can_store, kinds_of
@@ -17,8 +17,9 @@ from .nest import Nests
 def nests_for(r: Request, known: frozenset[str], wanted: frozenset[str] | None = None) -> Nests | None:
     """The loop nests for a request; None if its operator declares no computation, or not for these arrays.
 
-    `known` are the types that the backend's code can load and store. `wanted`: some of the request's outputs,
-    which then are computed in the same way as with the others, to the bit.
+    `known` are the types that the backend's code can load and store; it also loads int64, as indices.
+    `wanted`: some of the request's outputs, which then are computed in the same way as with the others, to
+    the bit.
     """
     return _nests(r, repr(r.attrs), known, wanted)
 
@@ -33,7 +34,8 @@ def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[st
     outs = [n for n in op.output_names(a) if r.is_used(n)]
     if not outs or any(0 in kinds[n][0] for n in (*ins, *outs)):
         return None
-    if not can_store([kinds[n][1] for n in ins], [kinds[n][1] for n in outs], known):
+    long = {n for n in ins if str(kinds[n][1]) == "int64"}
+    if not can_store([kinds[n][1] for n in ins if n not in long], [kinds[n][1] for n in outs], known):
         return None
     found = computation(r, {n: shape for n, (shape, _) in kinds.items()})
     if found is None:
@@ -42,12 +44,20 @@ def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[st
     nodes = needed_by(t, [x.number for x in outputs.values()])
     if farthest(t, nodes) > MOST_COUNTED:  # positions are float32 numbers
         return None
+    if long and not _are_indices(t, nodes, long):
+        return None
     reads = {t.nodes[i][1] for i in nodes if t.nodes[i][0] == "input"}
     if not reads <= set(ins) or any(n not in outputs for n in outs):
         return None
     donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
     dtypes = {n: str(kinds[n][1]) for n in (*ins, *outs)}
     return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, donors, wanted)
+
+
+def _are_indices(t: Computation, nodes: Iterable[int], names: Iterable[str]) -> bool:
+    """True if inputs are only read as indices: as other numbers float32 may have no room for them."""
+    given = {i for i in nodes if t.nodes[i][0] == "input" and t.nodes[i][1] in names}
+    return all(t.nodes[i][0] == "trunc" for i in nodes if given.intersection(operands_of(t.nodes[i])))
 
 
 def computation(r: Request, known: Mapping[str, Shape]) -> Found | None:

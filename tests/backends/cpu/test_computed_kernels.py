@@ -135,7 +135,7 @@ def test_in_place_they_are_the_same(name):
         check_in_place(CASES[name])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64", "uint8"])
 def test_picked_elements_are_numpys_for_any_index(dtype):
     """Also for one out of range, a fraction, and nan."""
     rng = np.random.default_rng(1)
@@ -165,19 +165,38 @@ def test_picked_elements_are_numpys_for_any_index(dtype):
         np.testing.assert_array_equal(got["out"], want, err_msg=f"{op.op_name} {dtype}")
 
 
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("mode", ["clip", "wrap"])
-def test_gradients_of_picked_slices_are_summed(mode, axis):
-    case = Case(
-        ops.take, {"axis": axis, "mode": mode}, [(40, 50, 30), (7, 90)], make={"indices": integers(-9, 70)}
-    )
-    arrays, heads = case.inputs(dtype="float32"), fast_kernels.heads_of(case, "float32")
-    assert (
-        fast_kernels.kernel_name(Call.of(case, dtype="float32"), "compiled", True)
-        == "compiled sums into rows"
-    )
-    got = fast_kernels.run(case, "float32", "compiled", arrays, heads)
-    fast_kernels.close(got, fast_kernels.run(case, "float32", "reference", arrays, heads), 2e-6)
+SUMS = {
+    "take": Case(ops.take, {}, [(50, 30), (7, 90)], make={"indices": integers(-9, 70)}),
+    "take-columns": Case(ops.take, {"axis": 1}, [(40, 50), (7, 90)], make={"indices": integers(-9, 70)}),
+    "take-middle": Case(ops.take, {"axis": 1}, [(9, 50, 30), (70,)], make={"indices": integers(-9, 70)}),
+    "index_add": Case(ops.index_add, {}, [(40, 70), (90,), (90, 70)], make={"indices": integers(-9, 70)}),
+    "index_add-columns": Case(
+        ops.index_add, {"axis": 1}, [(40, 70), (90,), (40, 90)], make={"indices": integers(-9, 70)}
+    ),
+    "Embedding": Case(
+        ops.Embedding,
+        {"input_dim": 30, "output_dim": 70},
+        [(7, 20), (30, 70)],
+        make={"data": integers(-9, 40)},
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_at_an_index_have_the_bits_of_the_reference(name, dtype):
+    """Terms are added in the order of their indices, those of 16 bits in float32."""
+    case = SUMS[name]
+    arrays, heads = case.inputs(dtype=dtype), fast_kernels.heads_of(case, dtype)
+    assert "loop nest" in fast_kernels.kernel_name(Call.of(case, dtype=dtype), "compiled", True)
+    got = fast_kernels.run(case, dtype, "compiled", arrays, heads)
+    for n, x in fast_kernels.run(case, dtype, "reference", arrays, heads).items():
+        np.testing.assert_array_equal(got[n].astype("f"), x.astype("f"), err_msg=f"{name} {n}")
+
+
+def test_sums_at_an_index_are_the_same_in_place():
+    with fast_kernels.only("compiled"):
+        check_in_place(SUMS["index_add"])
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])

@@ -33,7 +33,7 @@ def test_gradients_of_a_table_are_added_up_in_order(threads, columns):
     for many in (1, 2, 3):
         threads(many)
         chosen = CPU.choose(op, a, *shapes, np.dtype("float32"), (np.dtype("float32"),) * 2)
-        assert chosen.name == "compiled sums into rows"
+        assert chosen.name == "compiled 2 loop nests"
         found, work = np.full((rows, columns), np.nan, np.float32), np.empty(chosen.workspace, np.uint8)
         chosen.run(np, a, d_out, data, d_weight=found, work=work)
         assert (found == wanted).all()

@@ -51,7 +51,8 @@ def storable() -> frozenset[str]:
 
 
 _STORED = {
-    "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8", "int32": "i32"
+    "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i8", "uint8": "i8", "int32": "i32",
+    "int64": "i64",
 }  # fmt: skip
 
 
@@ -265,7 +266,7 @@ class Function(Instructions, Arithmetic):
             return self.as_float(self.binary("shl", self.cast("zext", value, self.ints), 16))
         if dtype in ("bool", "uint8"):
             return self.cast("uitofp", value, self.vector)
-        if dtype == "int32":
+        if dtype in ("int32", "int64"):
             return self.cast("sitofp", value, self.vector)
         return value
 
@@ -288,7 +289,7 @@ class Function(Instructions, Arithmetic):
             return self.cast("zext", self.compare("une", value, self.const(0.0)), stored)
         if dtype == "uint8":
             return self.cast("fptoui", value, stored)
-        if dtype == "int32":
+        if dtype in ("int32", "int64"):
             return self.cast("fptosi", value, stored)
         return value
 

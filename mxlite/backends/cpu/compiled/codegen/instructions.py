@@ -36,7 +36,7 @@ from .ir import (
 if TYPE_CHECKING:
     from .emitter import Module
 
-NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4}
+NBYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4, "int64": 8}
 _STRIDES: dict[int | str, str] = {n: f"[{n} x i8]" for n in (1, 2, 4, 8)}
 _STRIDES |= {dtype: _STRIDES[n] for dtype, n in NBYTES.items()}
 

@@ -27,7 +27,9 @@ fifth longer to send two rows at a time than one (on two cores that share 32 MB,
 
 class NestFacts:
     """For each value the axes along which it varies (`spaces`) and whether these are kept (`is_unit`); the
-    reductions of each level; which sums over the kept axes are `early`, in the last sweep that reduces.
+    reductions of each level; which sums over the kept axes are `early`, in the last sweep that reduces;
+    whether what is added at an index are rows along the last axis (`adds_rows`); whether all that there is to
+    do is to store what is loaded.
     """
 
     def __init__(self, nest: Nest) -> None:
@@ -36,6 +38,12 @@ class NestFacts:
         self.kept = [k for k in range(rank) if nest.kept[k]]
         self.reduced = [k for k in range(rank) if not nest.kept[k]]
         self.by_columns = nest.kept[-1]
+        self.adds_rows = any(not x.by_lane for *_, x in nest.adds)
+        self.is_copy = (
+            len(nest.loads) == len(nest.stores) == 1
+            and not (nest.constants or nest.steps or nest.adds)
+            and all((x.mask, x.dtype) == (y.mask, y.dtype) for x, (_, y) in zip(nest.loads, nest.stores))
+        )
         self._spaces()
         self._levels()
 

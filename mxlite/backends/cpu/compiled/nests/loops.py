@@ -23,6 +23,9 @@ from .writer import NestWriter
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
 PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
+LEAST_ADDED = (
+    64  # elements of rows that are added at an index in one unit: of fewer each thread reads all indices
+)
 
 
 class Loops:
@@ -38,10 +41,11 @@ class Loops:
         """The call for the addresses of all arrays: inputs, outputs, scratch."""
         slots: list[int] = []
         for placed in self.nests.nests:
-            slots += [*placed.lengths, _piece(placed), placed.parts]
+            slots += [*placed.lengths, _piece(placed, self.threads), placed.parts]
             slots += [arrays[x.array] for x in placed.nest.loads]
             slots += [arrays[x.array] for _, x in placed.nest.stores]
             slots += [arrays[x.array] for _, *both in placed.nest.across for x in both]
+            slots += [arrays[x.array] for *_, x in placed.nest.adds]
             slots += [n for strides in placed.strides for n in strides]
             slots += [bits_of(self.nests.constants[i]) for i in placed.nest.constants]
         return team.call(self.code, "nests", slots, self.threads, keep)
@@ -93,6 +97,7 @@ def _nbytes(nests: Nests) -> int:
         nest, lengths = placed.nest, placed.lengths
         for x in (*nest.loads, *(x for _, x in nest.stores)):
             total += 4 * prod(n for n, there in zip(lengths, x.mask) if there)
+        total += 8 * prod(lengths) * len(nest.adds)
         facts = NestFacts(nest)
         for name, space in zip(facts.names, facts.spaces):
             if name not in _FREE:
@@ -101,11 +106,15 @@ def _nbytes(nests: Nests) -> int:
     return total
 
 
-def _piece(placed: PlacedNest) -> int:
+def _piece(placed: PlacedNest, threads: int) -> int:
     """Elements of the last axis in a unit."""
     nest, last = placed.nest, placed.lengths[-1]
     if not nest.kept[-1]:
         return 1
+    if nest.adds:
+        outer = prod(n for n, kept in zip(placed.lengths[:-1], nest.kept) if kept)
+        each = max(LEAST_ADDED, ceil(last / threads)) if outer % threads else last
+        return ceil(each / width()) * width()
     if all(nest.kept):
         each = ceil(last / max(1, ceil(last / PIECE)))
         return ceil(each / width()) * width()

@@ -9,7 +9,7 @@ from typing import cast
 from ....nests.nest import Access, Nest
 from ..codegen.emit import emit
 from ..codegen.emitter import Function
-from ..codegen.ir import I64, Operand as Int, Value
+from ..codegen.ir import FLOAT, I64, Operand as Int, Value, zero
 from .facts import BLOCK, NestFacts, Schedule
 from .reduction import Reduction, REDUCTIONS
 
@@ -36,8 +36,8 @@ class _Point:
 
 
 class NestWriter:
-    """Writes one nest. Slots: lengths, elements of a piece, parts, addresses of what is loaded, stored and
-    summed, strides of gathered loads, constants.
+    """Writes one nest. Slots: lengths, elements of a piece, parts, addresses of what is loaded, stored,
+    summed and added to, strides of gathered places, constants.
     """
 
     def __init__(self, f: Function, nest: Nest, schedule: Schedule, slot: int) -> None:
@@ -48,11 +48,12 @@ class NestWriter:
         slot += rank + 2
         self.bases: dict[Access, Value] = {}
         sums = (x for _, *both in nest.across for x in both)
-        for x in (*nest.loads, *(x for _, x in nest.stores), *sums):
+        added = [x for *_, x in nest.adds]
+        for x in (*nest.loads, *(x for _, x in nest.stores), *sums, *added):
             self.bases[x] = f.pointer(slot)
             slot += 1
         self.gathered: dict[Access, list[Value]] = {}
-        for x in nest.loads:
+        for x in (*nest.loads, *added):
             if x.gathered:
                 self.gathered[x] = [f.integer(slot + k) for k in range(rank + 1)]
                 slot += rank + 1
@@ -82,6 +83,14 @@ class NestWriter:
     # -- units ---------------------------------------------------------------------------------------
 
     def write(self) -> None:
+        if not self.facts.is_copy:
+            self._write()
+            return
+        ((_, target),), (source,) = self.nest.stores, self.nest.loads
+        with self.f.when(self.f.is_("ne", self.bases[source], self.bases[target])):  # it may be in place
+            self._write()
+
+    def _write(self) -> None:
         f = self.f
         outer = [k for k in self.facts.kept if not (self.facts.by_columns and k == self.facts.last)]
         counts: list[Int] = [self.lengths[k] for k in outer]
@@ -185,6 +194,9 @@ class NestWriter:
 
             row = _Point(pointers, indices, dict(self.constants))
             self._compute(self.facts.row_values, row)
+            if self.facts.adds_rows:
+                self._add_rows(row, start, end)
+                return
 
             def at(index: Int, mask: Value | None) -> _Point:
                 here = {x: self._moved(p, x, {self.facts.last: index}) for x, p in pointers.items()}
@@ -205,6 +217,34 @@ class NestWriter:
                     [at(f.plus(loop.index, k * f.width) if k else loop.index, None) for k in range(many)]
                 )
             f.sweep(whole, end, lambda i, m: self._unit([at(i, m)]))
+
+    def _add_rows(self, row: _Point, start: Int, end: Int) -> None:
+        """The columns from `start` to `end` of all rows that are added at an index, row by row, in the order
+        of memory.
+        """
+        f, last = self.f, self.facts.last
+        roots = [i for *both, _ in self.nest.adds for i in both]
+
+        def body(here: Sequence[_Point], carried: Sequence[Value]) -> list[Value]:
+            (p,) = here
+            needed = self.facts.needed(roots, p.values)
+            self._compute([i for i in needed if last not in self.facts.spaces[i]], p)
+            moved = {
+                x: f.offset(p.pointers[x], self._places(x, p.values[i]), x.dtype)
+                for _, i, x in self.nest.adds
+            }
+
+            def add(index: Value, mask: Value | None) -> None:
+                here = {x: self._moved(q, x, {last: index}) for x, q in {**p.pointers, **moved}.items()}
+                at = _Point(here, {**p.indices, last: index}, dict(p.values), mask, index)
+                self._compute(self.facts.needed(roots, at.values), at)
+                for i, _, x in self.nest.adds:
+                    f.store(f.add(f.load(here[x], 0, mask=mask), at.values[i]), here[x], 0, mask=mask)
+
+            f.sweep(start, end, add)
+            return []
+
+        self._sweep([row], body, [], [])
 
     def _split(self, index: Value, counts: Sequence[Int]) -> list[Int]:
         """The index along each axis of these lengths, of a number that counts all their points."""
@@ -249,6 +289,7 @@ class NestWriter:
                 else:
                     f.store_one(p.values[i], p.pointers[x], 0, x.dtype)
         roots = [*(i for i, _ in whole), *(i for i, _, _ in self.facts.final)]
+        roots += [i for *both, _ in n.adds for i in both]
         if roots:
             self._prepare(
                 [i for i in self.facts.needed(roots, self.facts.cache_writes) if self.facts.is_unit[i]],
@@ -261,6 +302,7 @@ class NestWriter:
                         p.values[i] = f.load(p.pointers[x], 0, x.dtype, p.mask)
                 self._compute_all(roots, here)
                 self._add(self.facts.final, here)
+                self._add_at_index(here)
                 for p in here:
                     for i, x in whole:
                         if x.mask[self.facts.last]:
@@ -284,6 +326,19 @@ class NestWriter:
             at = points[0].pointers[block]
             terms = (p.values[i] for p in points)  # one after the other, however many there are at a time
             f.store(functools.reduce(f.add, terms, f.load(at, 0, mask=mask)), at, 0, mask=mask)
+
+    def _add_at_index(self, points: Sequence[_Point]) -> None:
+        """Add the terms at some points to the places of their indices, one lane after the other."""
+        f = self.f
+        for p in points:
+            for i, index, x in self.nest.adds:
+                at, places, terms = p.pointers[x], self._places(x, p.values[index]), p.values[i]
+                if p.mask is not None:  # lanes outside add to the first place what changes no sum
+                    terms = f.select(p.mask, terms, f.const(-0.0))
+                    places = f.either(p.mask, places, zero(places.type))
+                for k in range(f.width):
+                    one = f.offset(at, f.lane(places, k), x.dtype)
+                    f.store_at(f.add(f.load_at(FLOAT, one, 4), f.lane(terms, k)), one, 4)
 
     def _reduce(
         self,
@@ -444,16 +499,20 @@ class NestWriter:
 
     def _gather(self, x: Access, index: Value, p: _Point) -> Value:
         """The elements of an array at an index along an axis of its own. A nan counts as 0."""
+        f, places = self.f, self._places(x, index)
+        if not x.by_lane:
+            at = f.offset(p.pointers[x], places, x.dtype)
+            return f.load(at, 0, x.dtype, p.mask) if x.mask[self.facts.last] else f.load_one(at, 0, x.dtype)
+        return f.gather(p.pointers[x], places, x.dtype, p.mask)
+
+    def _places(self, x: Access, index: Value) -> Value:
+        """The elements by which an index moves an address: for each lane its own, or for all of them."""
         f, stride = self.f, self.gathered[x][-1]
         index = f.select(f.compare("oeq", index, index), index, f.const(0.0))
         if not x.by_lane:
-            place = f.times(f.cast("fptosi", f.lane(index, 0), I64), stride)
-            at = f.offset(p.pointers[x], place, x.dtype)
-            return f.load(at, 0, x.dtype, p.mask) if x.mask[self.facts.last] else f.load_one(at, 0, x.dtype)
-        many = f.iota.type
-        places = f.binary("mul", f.cast("fptosi", index, many), f.spread(stride, f.width))
+            return f.times(f.cast("fptosi", f.lane(index, 0), I64), stride)
+        places = f.binary("mul", f.cast("fptosi", index, f.iota.type), f.spread(stride, f.width))
         if x.mask[self.facts.last]:
-            places = f.binary(
-                "add", places, f.binary("mul", f.iota, f.spread(self.gathered[x][self.facts.last], f.width))
-            )
-        return f.gather(p.pointers[x], places, x.dtype, p.mask)
+            along = f.spread(self.gathered[x][self.facts.last], f.width)
+            places = f.binary("add", places, f.binary("mul", f.iota, along))
+        return places

@@ -8,6 +8,9 @@ Units are processed a vector at a time, all gates of all samples:
       sample                   turned  |     ... ... ... ...          read, a panel behind the other
       over                             v
 
+One sample alone reads the weights as they are (`row_product.py`): packing takes as long as a dozen steps. Its
+steps are so short that threads would often wait for each other: of two directions each has half of them.
+
 Each thread has units of its own in every step, and so its part of the weights in its cache; after a step
 there is a barrier, because the next one reads all hidden states.
 
@@ -51,6 +54,11 @@ class RecurrentForm(NamedTuple):
         return 4 if self.mode == "gru" else self.gates
 
     @property
+    def packs(self) -> bool:
+        """True if the steps forward read packed weights."""
+        return self.samples > 1
+
+    @property
     def nbytes(self) -> int:
         return 4 if self.dtype == "float32" else 2
 
@@ -81,6 +89,8 @@ def packed_numbers(form: RecurrentForm, backward: bool) -> int:
     """float32 numbers of packed weights."""
     if backward:
         return -(-form.hidden // wide(form)) * wide(form) * form.gates * form.hidden
+    if not form.packs:
+        return 0
     p = panel(form)
     return -(-form.hidden // p.units) * len(p.vectors) * width() * form.hidden
 

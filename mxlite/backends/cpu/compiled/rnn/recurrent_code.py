@@ -16,7 +16,7 @@ from .recurrent import PACKED, panel, RecurrentForm, WEIGHT
 
 @functools.lru_cache(maxsize=256)
 def code(form: RecurrentForm, backward: bool) -> native.Code:
-    """The code with two functions: `pack`, and `forward` or `backward`."""
+    """The code with two functions: `pack`, or `both` where nothing is packed; and `forward` or `backward`."""
     p = Program()
     if backward:
         from .recurrent_gradient import Gradient, pack_backward
@@ -24,10 +24,13 @@ def code(form: RecurrentForm, backward: bool) -> native.Code:
         pack_backward(p, form)
         Gradient(p, form)
     else:
-        from .recurrent_step import Forward
+        from .recurrent_step import both, Forward
 
-        _pack_forward(p, form)
+        if form.packs:
+            _pack_forward(p, form)
         Forward(p, form)
+        if not form.packs:
+            both(p)
     return load(p)
 
 

@@ -10,6 +10,7 @@ from ..codegen.ir import I1, NULL, Value
 from ..codegen.routine import Int, Program
 from . import recurrent as r
 from .recurrent import Recurrent, RecurrentForm
+from .row_product import row_multiplier
 
 
 class Forward(Recurrent):
@@ -41,17 +42,37 @@ class Forward(Recurrent):
     def _product(self, left: int) -> None:
         """`product.left`: gates += h @ weight.T, for a panel of which `left` units are there."""
         form, v, line = self.form, len(self.panel.vectors), 4 * self.lanes * self.panel.tile
+        if not form.packs:
+            self._row_product(left)
+            return
         how = tile.TileForm(
             a_row=4 * self.h, a_step=4, b_step=line, c_row=self.gates_row, columns=left, adds=True,
             vectors=self.panel.tile, rows=form.samples, b_panel=line * self.h,
         )  # fmt: skip
-        if form.gates > 1:  # the hidden part of a GRU's candidate stands alone, in a column of its own
-            columns = {"lstm": (0, 1, 2, 3), "gru": (0, 1, 3)}[form.mode]
+        if form.gates > 1:
             how = how._replace(
-                columns=self.lanes * v, places=tuple(4 * self.h * c for c in columns), lanes=left,
+                columns=self.lanes * v, places=tuple(4 * self.h * c for c in self._columns()), lanes=left,
                 fresh=int(form.mode == "gru"),
             )  # fmt: skip
         tile.multiplier(self.p, f"product.{left}", how)
+
+    def _row_product(self, left: int) -> None:
+        """The same for one sample, from weights that are not packed."""
+        f = self.p.routine(f"product.{left}", a="ptr", b="ptr", c="ptr", rows="i64", steps="i64")
+        row, form = 4 * self.h, self.form
+        for column, (gate, unit) in zip(self._columns(), self.panel.vectors):
+            rows = min(self.lanes, left - unit)
+            if rows <= 0:
+                continue
+            is_fresh = form.mode == "gru" and gate == 2
+            name = row_multiplier(self.p, f"row.{left}.{gate}.{unit}", rows, row, not is_fresh)
+            weight = f.at(f.arg("b"), (gate * self.h + unit) * row)
+            f.run(name, f.arg("a"), weight, f.at(f.arg("c"), 4 * (column * self.h + unit)), f.arg("steps"))
+        f.done()
+
+    def _columns(self) -> tuple[int, ...]:
+        """For each vector of a panel its column of gates: a GRU's candidate has its hidden part alone."""
+        return {"lstm": (0, 1, 2, 3), "gru": (0, 1, 3)}.get(self.form.mode, (0,) * len(self.panel.vectors))
 
     def _panel(self, index: Int, left: int, step: Int, old: Value, new: Value) -> None:
         """All samples of one panel."""
@@ -59,7 +80,8 @@ class Forward(Recurrent):
         unit = f.times(index, self.panel.units)
         shift = f.times(unit, 4)
         gates = f.at(f.at(self.gates, f.times(step, self.gates_step)), shift)
-        weight = f.at(self.packed, f.times(index, 4 * self.lanes * len(self.panel.vectors) * self.h))
+        row = self.lanes * len(self.panel.vectors) if form.packs else self.panel.units
+        weight = f.at(self.packed, f.times(index, 4 * row * self.h))
         f.run(f"product.{left}", old, weight, gates, form.samples, self.h)
         out = f.at(f.at(self.out, f.times(step, self.out_step)), f.times(unit, form.nbytes))
         nothing = f.is_("eq", self.out, NULL)
@@ -69,6 +91,30 @@ class Forward(Recurrent):
             f.either(nothing, NULL, out), self.out_row,
             self.lengths, self.time(step),
         )  # fmt: skip
+
+
+def both(p: Program) -> None:
+    """`both`: two calls of `forward` of as many steps, whose slots follow each other, each by half of the
+    threads.
+    """
+    f = p.entry("both")
+    half = f.over(f.threads, 2)
+
+    def forward(which: Int, thread: Int, threads: Int) -> None:
+        slots = f.at(f.arg("args"), f.times(which, 8 * r.COUNT))
+        f.do_call("forward", slots, f.value(thread), f.value(threads), declared=True)
+
+    with f.when(f.is_("slt", f.threads, 2)), f.loop(0, 2) as loop:
+        forward(loop.index, 0, 1)
+    with f.when(f.is_("sge", f.threads, 2)):
+        which = f.over(f.thread, half)
+        with f.when(f.is_("slt", which, 2)):
+            forward(which, f.minus(f.thread, f.times(which, half)), half)
+        # One that is left over only waits where the others do.
+        idle = f.both(f.is_("sge", which, 2), f.is_("sgt", half, 1))
+        with f.when(idle), f.loop(0, f.integer(r.STEPS)):
+            f.meet()
+    f.done()
 
 
 class _Cell:

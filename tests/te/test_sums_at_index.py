@@ -1,0 +1,150 @@
+"""Sums at an index: terms added at places that are read from an array, as generated loop nests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.backends.cpu.backend import CPU
+from mxlite.backends.cpu.compiled import usable
+from mxlite.te.adjoint import adjoint
+from mxlite.te.computation import Computation
+from tests.te.computations import nests, reference, run
+
+pytestmark = pytest.mark.skipif(not usable(), reason="generated code needs llvmlite")
+
+
+@pytest.fixture
+def threads():
+    """Sets the number of threads, and brings the old one back."""
+    before = mx.get_num_threads()
+    yield mx.set_num_threads
+    mx.set_num_threads(before)
+
+
+def _drawn(rng):
+    """A computation with a sum at an index, its outputs, and the shapes of its inputs.
+
+    Each other axis of the terms is kept, summed over, or absent; the index has some of the axes.
+    """
+    t = Computation()
+    rank = int(rng.integers(1, 5))
+    axis = int(rng.integers(rank))
+    length = int(rng.choice([1, 2, 7, 40, 1000]))
+    base, terms, index = [], [], []
+    for k in range(rank):
+        n = int(rng.choice([1, 2, 3, 17, 70]))
+        kept = rng.random() < 0.5
+        base.append(length if k == axis else n if kept else 1)
+        terms.append(1 if k == axis else n)
+        index.append(1 if k == axis or rng.random() < 0.5 else n)
+    shapes = {"terms": tuple(terms), "index": tuple(index)}
+    x, at = (t.input(n, s) for n, s in shapes.items())
+    kind = rng.choice(["zeros", "input", "computed"])
+    start = t.broadcast(0.0, tuple(base))
+    if kind != "zeros":
+        shapes["base"] = tuple(base)
+        start = t.input("base", tuple(base))
+    if kind == "computed":
+        start = t.exp(start)
+    if rng.random() < 0.3:
+        x = x / (t.sum(t.abs(x)) + 1.0)
+    if rng.random() < 0.5:
+        x = x * at
+    y = t.add_at(start, at * float(length), x, axis)
+    outputs = {"y": y}
+    if rng.random() < 0.5:
+        outputs["more"] = t("max", y, 0.0) * 2.0
+    if rng.random() < 0.3:
+        del outputs["y"]
+        outputs["sum"] = t.sum(y, [int(rng.integers(rank))])
+    return t, outputs, shapes
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_they_are_numpys_for_any_axes_and_have_equal_bits_on_any_number_of_threads(part, threads):
+    for seed in range(40 * part, 40 * part + 40):
+        rng = np.random.default_rng(seed)
+        t, outputs, shapes = _drawn(rng)
+        arrays = {n: rng.uniform(-0.1 if n == "index" else -1, 1.1, s).astype("f") for n, s in shapes.items()}
+        want = reference(t, outputs, arrays)
+        made = []
+        for many in (1, 2, 3):
+            threads(many)
+            made.append(run(nests(t, outputs, shapes), outputs, arrays))
+        for name, x in want.items():
+            size = max(1.0, float(np.abs(x).max(initial=0.0)))
+            np.testing.assert_allclose(
+                made[0][name], x, rtol=1e-4, atol=2e-5 * size, err_msg=f"{seed}: {name}"
+            )
+            for other in made[1:]:
+                np.testing.assert_array_equal(other[name], made[0][name], err_msg=f"{seed}: {name}")
+
+
+@pytest.mark.parametrize("columns", [1, 5, 70])
+def test_terms_of_one_place_are_added_in_their_order(columns):
+    """Float32 numbers of very different sizes have another sum in another order."""
+    rng = np.random.default_rng(3)
+    terms = (10.0 ** rng.integers(-4, 8, (900, columns)) * rng.standard_normal((900, columns))).astype("f")
+    index = rng.integers(0, 7, (900, 1)).astype("f")
+    base = rng.standard_normal((7, 1, columns)).astype("f")
+    t = Computation()
+    x = t.input("terms", (1, 900, columns))
+    outputs = {"y": t.add_at(t.input("base", base.shape), t.input("index", (1, 900, 1)), x, 0)}
+    arrays = {"terms": terms, "index": index, "base": base}
+    want = base[:, 0].copy()
+    np.add.at(want, index[:, 0].astype(int), terms)
+    got = run(nests(t, outputs, {n: a.shape for n, a in arrays.items()}), outputs, arrays)
+    np.testing.assert_array_equal(got["y"][:, 0], want)
+
+
+def test_over_its_base_it_has_no_scratch():
+    t = Computation()
+    base = t.input("base", (50, 1, 40))
+    y = t.add_at(base, t.input("index", (1, 90, 1)), t.input("terms", (1, 90, 40)), 0)
+    rng = np.random.default_rng(5)
+    shapes = {"base": (50, 1, 40), "index": (1, 90, 1), "terms": (1, 90, 40)}
+    arrays = {n: rng.uniform(0, 50, s).astype("f") for n, s in shapes.items()}
+    want = reference(t, {"y": y}, arrays)["y"]
+    over = CPU.empty(4 * 50 * 40).view("float32").reshape(50, 1, 40)
+    over[:] = arrays["base"]
+    found = nests(t, {"y": y}, shapes, {"y": frozenset({"base"})})
+    assert not found.scratch
+    got = run(found, {"y": y}, {**arrays, "base": over}, {"y": "base"})["y"]
+    assert got is over
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_what_reads_the_base_later_does_not_find_the_sums():
+    t = Computation()
+    base = t.input("base", (50, 1, 40))
+    y = t.add_at(base, t.input("index", (1, 90, 1)), t.input("terms", (1, 90, 40)), 0)
+    outputs = {"y": y, "z": t.exp(-t.abs(base))}
+    rng = np.random.default_rng(5)
+    shapes = {"base": (50, 1, 40), "index": (1, 90, 1), "terms": (1, 90, 40)}
+    arrays = {n: rng.uniform(0, 50, s).astype("f") for n, s in shapes.items()}
+    want = reference(t, outputs, arrays)
+    found = nests(t, outputs, shapes, {"y": frozenset({"base"})})
+    got = run(found, outputs, {n: a.copy() for n, a in arrays.items()}, {"y": "base"})
+    for name, x in want.items():
+        np.testing.assert_allclose(got[name], x, rtol=1e-5, err_msg=name)
+
+
+def test_its_adjoint_picks_and_that_of_picked_slices_adds():
+    """Against differences: both are linear."""
+    rng = np.random.default_rng(8)
+    shapes = {"base": (9, 1, 4), "index": (1, 30, 1), "terms": (1, 30, 4), "d": (9, 1, 4), "e": (1, 30, 4)}
+    arrays = {n: rng.uniform(-1, 9, s).astype("f") for n, s in shapes.items()}
+    t = Computation()
+    base, index, terms, d, e = (t.input(n, s) for n, s in shapes.items())
+    sums, picked = t.add_at(base, index, terms, 0), t.pick(base, index, 0)
+    found = adjoint(t, {"y": sums}, {"y": d}, {"base": base, "terms": terms})
+    back = adjoint(t, {"y": picked}, {"y": e}, {"base": base})
+    outputs = {"y": sums, "d_base": found["base"], "d_terms": found["terms"], "p": picked, "q": back["base"]}
+    got = reference(t, outputs, arrays)
+    np.testing.assert_array_equal(got["d_base"], arrays["d"])
+    linear = (got["y"] * arrays["d"]).sum()
+    parts = sum((got[f"d_{n}"] * arrays[n]).sum() for n in ("base", "terms"))
+    np.testing.assert_allclose(linear, parts, rtol=1e-6)
+    np.testing.assert_allclose((got["p"] * arrays["e"]).sum(), (got["q"] * arrays["base"]).sum(), rtol=1e-6)
