@@ -128,7 +128,9 @@ class ChosenKernel:
     others: a kernel that can only compute all at once would otherwise compute those in another way, with
     other roundings. `twice` are inputs that it reads in two passes over memory. `views` are arrays that need
     not be contiguous. `bits`: kernels for one call that differ in threads give the same results to the bit if
-    these are equal, and not None: the split of sums among threads, or () if there is none.
+    these are equal, and not None: the split of sums among threads, or () if there is none. `bound_only`: to
+    connect it takes as long as the reference kernel runs, which an imperative call, that connects each time,
+    takes therefore; a bound program connects once.
     """
 
     run: Callable[..., None]
@@ -145,6 +147,7 @@ class ChosenKernel:
     launches: int = 1
     bits: tuple[Any, ...] | None = None
     views: frozenset[str] = frozenset()
+    bound_only: bool = False
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may overwrite: the operator's, then this kernel's."""

@@ -157,7 +157,7 @@ def test_loss_needs_no_head_gradient():
 def network():
     data, weight = mx.sym.Variable("data"), mx.sym.Variable("w")
     x = mx.sym.FullyConnected(data, num_hidden=8, name="fc")
-    x = mx.sym.Custom(mx.sym.Activation(x, act_type="tanh"), weight, op_type="test_scale", k=2, name="scale")
+    x = mx.sym.Custom(mx.sym.Activation(x, act_type="relu"), weight, op_type="test_scale", k=2, name="scale")
     x = mx.sym.FullyConnected(x[0] + x[1], num_hidden=3, name="fc2")
     return mx.sym.Custom(data=x, op_type="test_softmax", name="softmax")
 
@@ -205,7 +205,7 @@ def test_bound_planned_and_recorded_agree():
     for a in p.values():
         a.attach_grad()
     with autograd.record():
-        x = nd.tanh(nd.FullyConnected(p["data"], p["fc_weight"], p["fc_bias"], num_hidden=8))
+        x = nd.relu(nd.FullyConnected(p["data"], p["fc_weight"], p["fc_bias"], num_hidden=8))
         a, b = nd.Custom(x, p["w"], nd.zeros(1), op_type="test_scale", k=2)
         x = nd.FullyConnected(a + b, p["fc2_weight"], p["fc2_bias"], num_hidden=3)
         y = nd.Custom(x, p["softmax_label"], op_type="test_softmax")

@@ -1,30 +1,57 @@
-"""Convolutions with prepacked weights, for inference, where weights do not change."""
+"""Convolutions and dense layers with prepacked weights, for inference, where weights do not change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TYPE_CHECKING
+from typing import Any, Protocol
 
 from ...core.dtype import as_dtype
 from ...graph import Op, Shape, Shapes
 from ...graph.opdef import DType
+from .onednn import Memory, Run
+from .slabs import Slabs
 
-if TYPE_CHECKING:
-    from .convolution.direct import Forward
+
+class PackedKernel(Protocol):
+    """An algorithm that reads its weight in a `layout` of its own.
+
+    `nbytes` and `scratch` are the bytes of work of `connect` and `pack`. `slabs`: how to pack the weight in
+    place, None where that is impossible.
+    """
+
+    layout: Memory
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def scratch(self) -> int: ...
+
+    @property
+    def slabs(self) -> Slabs | None: ...
+
+    def pack(self, weight: Any, held: Any, work: Any) -> Run: ...
+
+    def connect(
+        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
+    ) -> Run: ...
 
 
 @dataclass(frozen=True)
 class PackedAttrs:
-    """`of`: the attributes of the convolution; `way`: its algorithm; `shape`: that of the weight."""
+    """`of`: the attributes of the layer; `way`: its algorithm; `shape`: that of the weight."""
 
     of: Any
-    way: Forward
+    way: PackedKernel
     shape: Shape
     out: Shape
 
 
 class PackWeight(Op):
-    """The weight of a convolution in the layout of its kernel: bytes that only that kernel can read.
+    """The weight of a layer in the layout of its kernel: bytes that only that kernel can read.
 
     weight: (F, C/G, *K)  ->  out: (bytes,) uint8.
     """
@@ -50,10 +77,10 @@ class PackWeight(Op):
         a.way.pack(weight, out, work)()
 
 
-class PackedConvolution(Op):
-    """A convolution with the output of `_pack_weight`; see `_convolution_epilogue`."""
+class PackedLayer(Op):
+    """A convolution or dense layer with the output of `_pack_weight`; see `_convolution_epilogue`."""
 
-    op_name = "_packed_convolution"
+    op_name = "_packed_layer"
     inputs = ("data", "packed", "factor", "bias", "addend")
     Attrs = PackedAttrs
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from ...core.dtype import float32
-from ...graph.opdef import DType, Op, Signature
+from ...graph.opdef import DType, Signature
 from ..base import ChosenKernel, connected, Request
 from .compiled.matrix import product as compiled
 from .onednn import in_turn, library, Run
@@ -99,10 +98,8 @@ def products(
     names = dict.fromkeys(how.name for _, how in made)
     signature = Signature(ins, op.signature.makes, frozenset({"work"}))
     kernel = connected(connect, scratch, ", ".join(names), like=op.forward if views else None, views=views)
-    chosen = replace(kernel, signature=signature)
-    if r.dtype == float32 and sum(term.work for term, _ in made) < SMALL:
-        return replace(chosen, run=partial(_by_reference, op))
-    return chosen
+    is_small = r.dtype == float32 and sum(term.work for term, _ in made) < SMALL
+    return replace(kernel, signature=signature, bound_only=is_small)
 
 
 def product_of(
@@ -137,9 +134,3 @@ def multiplies(dtype: DType) -> bool:
     """True if oneDNN multiplies numbers of this 16-bit type natively, and fast."""
     lib = library()
     return dtype == _bfloat16 and lib is not None and lib.has_bf16
-
-
-def _by_reference(op: type[Op], xp: Any, a: Any, *inputs: Any, work: Any, **outs: Any) -> None:
-    """Run `op`'s reference kernel, which needs no scratch for float32."""
-    services = {"work": work} if "work" in op.signature.services else {}
-    op.forward(xp, a, *inputs, **outs, **services)

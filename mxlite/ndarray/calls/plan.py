@@ -178,6 +178,8 @@ class Plan:
         used = frozenset((*inputs, *(n for n, m in zip(op.output_names(attrs), makes) if m is not None)))
         threads = backend.threads()
         kernel = backend.choose(op, attrs, *shapes, dtype, dtypes, used, train)
+        if kernel.bound_only:
+            kernel = backend.reference(op, attrs, *shapes, dtype)
         names = op.output_names(attrs)
         # bind_call is the only code that knows a kernel's parameters. Call it once, with slots for arrays.
         self.places = tuple(i for i, m in enumerate(makes) if m is not None)

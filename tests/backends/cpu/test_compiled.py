@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, HealthCheck, settings, strategies as st
 
+import mxlite as mx
+from mxlite import ops
 from mxlite.backends.base import Request
 from mxlite.backends.cpu import compiled
 from mxlite.backends.cpu.backend import CPU
@@ -18,6 +20,7 @@ from mxlite.backends.cpu.kernels.generated import elementwise as rows
 from mxlite.backends.elementwise.formula import elementwise_operators
 from mxlite.backends.elementwise.program import collapsed, program
 from mxlite.core.machine_code import native
+from mxlite.ndarray.calls.plan import Plan
 from mxlite.te.expression import evaluate, Expression, Writer
 from tests.conformance.cases import CASES
 from tests.conformance.conformance import Call, stages
@@ -376,7 +379,6 @@ def compiled_call(kernel, op, call, given, outs):
 
 @pytest.mark.parametrize("name", _CASES)
 def test_generated_row_computes_what_the_reference_does(name, monkeypatch):
-    monkeypatch.setattr(rows, "is_worth_it", lambda p: True)
     case = CASES[name]
     if case.dtype != "float64":
         pytest.skip(f"a row of {case.dtype}")
@@ -421,7 +423,6 @@ def test_other_types_have_no_expression(dtype):
 
 
 def test_unwanted_output_is_left_out(monkeypatch):
-    monkeypatch.setattr(rows, "is_worth_it", lambda p: True)
     call = Call.of(CASES["elemwise_mul"], dtype="float32")
     op = call.op.grad_op
     kernel = rows._row(Request(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0]))
@@ -432,6 +433,20 @@ def test_unwanted_output_is_left_out(monkeypatch):
         compiled_call(kernel, op, call, given, outs)()
         for i, y in enumerate(outs):
             assert y is None or (y == 2 * (5, 3)[i]).all()
+
+
+def test_a_program_runs_generated_code_at_any_size_and_a_small_imperative_call_the_reference():
+    net = mx.sym.Activation(mx.sym.var("data"), act_type="relu")
+    exe = net.simple_bind(mx.cpu(), data=(1, 7), grad_req="null")
+    assert "[compiled elementwise]" in exe.debug_str()
+    x = np.array([[-1, 2, np.nan, -np.inf, 0, 5, -0.5]], np.float32)
+    np.testing.assert_array_equal(exe.forward(data=x)[0].asnumpy(), np.maximum(x, 0))
+    float32, attrs = np.dtype("float32"), ops.relu.Attrs()
+    for size, name in ((7, "reference"), (5000, "compiled elementwise")):
+        kinds = (((size,), float32),)
+        shapes = ((size,),), ((size,),)
+        plan = Plan(ops.relu, attrs, ("data",), kinds, kinds, shapes, float32, CPU, False, (float32,))
+        assert plan.kernel == name
 
 
 def test_without_a_compiler_the_reference_runs(monkeypatch):

@@ -15,13 +15,7 @@ from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiled import elementwise, storable, usable
 from ...kernel_row import GENERATED, kernel_rows
 
-LEAST = 1024  # elements from which on machine code beats the reference kernel
-
-
-def is_worth_it(p: Program) -> bool:
-    """True if generated code is faster than the reference kernel."""
-    lengths, _ = collapsed(p.shape, p.views)
-    return len(lengths) <= elementwise.MOST_AXES and prod(p.shape) >= LEAST
+LEAST = 1024  # elements below which an imperative call runs the reference kernel
 
 
 def _row(r: Request) -> ChosenKernel | None:
@@ -35,7 +29,7 @@ def _row(r: Request) -> ChosenKernel | None:
     leads = _leads(r, p, p.inputs, p.outputs) if r.tile.is_special else None
     if r.tile.is_special and leads is None:
         return None
-    if leads is None and not is_worth_it(p):
+    if leads is None and len(collapsed(p.shape, p.views)[0]) > elementwise.MOST_AXES:
         return None
     names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
     places = [names.index(n) for n in p.inputs]
@@ -59,7 +53,7 @@ def _row(r: Request) -> ChosenKernel | None:
                 return
         loops.call(ins, outs)()
 
-    return replace(kernel, run=run)
+    return replace(kernel, run=run, bound_only=leads is None and prod(p.shape) < LEAST)
 
 
 def fused(r: Request) -> ChosenKernel | None:
