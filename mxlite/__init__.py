@@ -189,6 +189,8 @@ _FINDER.add(
             "gluon.nn.basic_layers": "gluon.nn",
             "gluon.nn.conv_layers": "gluon.nn",
             "gluon.parameter": "gluon",
+            "gluon.rnn.rnn_cell": "gluon.rnn",
+            "gluon.rnn.rnn_layer": "gluon.rnn",
             "gluon.utils": "gluon.util_names",
             "image.detection": "io.image",
             "image.image": "io.image",

@@ -8,7 +8,7 @@ from ... import ndarray as nd, symbol as sym
 from ...core import Context, DeferredInitializationError
 from ...core.errors import ArgumentError, MissingMethodError, OpAttributeError
 from ...ndarray import NDArray
-from ...symbol import Symbol
+from ...symbol import autograd, Symbol
 from ..parameters.parameter import Parameter
 from .block import Block
 from .bound_call import BoundCalls
@@ -105,8 +105,23 @@ class HybridBlock(Block):
     def _finish(self, args: tuple[Any, ...]) -> None:
         """Initialize the parameters that have waited for a forward pass with these arguments."""
         self.infer_shape(*args)
+        if any(p.is_deferred and not p.is_known for p in self.collect_params().values()):
+            self._run_once(args)  # shapes that do not follow from the symbol, as a recurrent layer's
         for parameter in self.collect_params().values():
             parameter.finish()
+
+    def _run_once(self, args: tuple[Any, ...]) -> None:
+        """Run call by call, without any effect but that each block below finds its own shapes."""
+        active = [b for b in self._below() if isinstance(b, HybridBlock) and b.is_active]
+        for block in active:
+            block.is_active = False
+        try:
+            with autograd.pause():
+                own = self._values(flat(args)[0][0].context)
+                self.hybrid_forward(nd, *args, **own)
+        finally:
+            for block in active:
+                block.is_active = True
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write `path-symbol.json` and `path-0000.params`, which `SymbolBlock.imports` and Module load.
@@ -217,7 +232,7 @@ class HybridBlock(Block):
     def _values(self, context: Context) -> dict[str, NDArray]:
         return {n: p.data(context) for n, p in self._reg_params.items()}
 
-    def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def hybrid_forward(self, F: Any, *args: Any, **kwargs: Any) -> Any:
         """The outputs for inputs and parameters that are all arrays or all symbols; `F` is mx.nd or
         mx.sym.
         """

@@ -23,7 +23,7 @@ class Loss(HybridBlock):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(batch_axis={self._batch_axis}, w={self._weight})"
 
-    def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def hybrid_forward(self, F: Any, *args: Any, **kwargs: Any) -> Any:
         """The loss of each sample."""
         raise MissingMethodError(f"{type(self).__name__} has no hybrid_forward.")
 
