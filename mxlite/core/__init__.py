@@ -33,6 +33,7 @@ from .errors import (
     ArgumentError as ArgumentError,
     BindError as BindError,
     BudgetError as BudgetError,
+    DeferredInitializationError as DeferredInitializationError,
     DefinitionError as DefinitionError,
     DerivativeError as DerivativeError,
     DeviceError as DeviceError,

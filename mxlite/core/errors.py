@@ -25,6 +25,7 @@
     + FileAccessError (PermissionError)          this user may not
     + FolderError (IsADirectoryError)            a folder stands where a file should
   + StateError (AssertionError)                  calls in the wrong order (forward before bind, ...)
+    + DeferredInitializationError                a Gluon parameter's values wait for the first forward pass
     + ScheduledRateError (UserWarning)           a learning rate is set that a scheduler decides
   + DeviceError                                  the device is not there, or has no backend
   + EngineError                                  the engine was misused, as by a push after its stop
@@ -230,6 +231,10 @@ def file_error(error: OSError, path: object = None, told: str | None = None) -> 
 
 class StateError(MXLiteError, AssertionError):
     """A call that needs another call first."""
+
+
+class DeferredInitializationError(StateError):
+    """A parameter whose values wait for the first forward pass, which tells its shape."""
 
 
 class ScheduledRateError(StateError, UserWarning):

@@ -32,9 +32,10 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = """
     ArgumentError attribute AttrScope autograd base BindError BudgetError callback context Context contrib
-    core cpu cpu_pinned current_context DefinitionError DerivativeError DeviceError DTypeError engine
+    core cpu cpu_pinned current_context DeferredInitializationError
+    DefinitionError DerivativeError DeviceError DTypeError engine
     EngineError Executor executor_manager FileAccessError FileError FolderError format_bytes FormatError
-    formats get_num_threads gpu gpu_memory_info image img IndexingError init initializer io is_np_array
+    formats get_num_threads gluon gpu gpu_memory_info image img IndexingError init initializer io is_np_array
     is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc MissingFileError
     MissingMethodError mod model models module mon monitor MXLiteError MXNetError name nd NDArray ndarray
     np_array np_shape num_gpus OpAttributeError operator OperatorError opt optimizer OutOfMemoryError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 PARTS = {
-    "gluon": "networks are symbols, trained by mx.mod.Module; mx.models has some that are ready",
     "np": "arrays are mx.nd's, with mx.np_shape() for axes of no elements",
     "npx": "operators are those of mx.nd and mx.sym",
     "numpy": "arrays are mx.nd's, with mx.np_shape() for axes of no elements",

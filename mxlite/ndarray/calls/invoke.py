@@ -204,7 +204,7 @@ class _Carried:
         self.context = context
         self.dtype = dtype
 
-    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool], places: Sequence[Any]) -> list[Any]:
         (head,) = heads
         back = type(head).fresh(head.storage.shape, self.dtype, self.context)
         return [head.copyto(back)]

@@ -222,7 +222,7 @@ def _destinations(leaves: list[Leaf], grads: Sequence[Entry | None], run: _Run) 
     destinations: dict[Entry, Storage] = {}
     for leaf, g in zip(leaves, grads):
         if g is not None and leaf.req == "write" and g not in destinations and g.node.op is not None:
-            if leaf.grad.var not in read and leaf.grad.stype == "default" and not _is_host(g.node):
+            if leaf.grad.var not in read and leaf.grad.stype == "default":
                 read.add(leaf.grad.var)
                 destinations[g] = leaf.grad
     return destinations
@@ -355,7 +355,7 @@ class _Run:
                     ins[i] = self.values[node.inputs[i]] = a.plain()
         outs = [Entry(node, i) for i in range(node.num_outputs)]
         if _is_host(node):
-            results = self._host(node, ins)
+            results = self._host(node, ins, destination)
         elif node.forward is not None:
             results = self._gradient(node, ins, outs, destination)
         elif self.create:
@@ -423,8 +423,13 @@ class _Run:
                 return self.values[e]
         return None
 
-    def _host(self, node: Node, ins: list[Storage]) -> dict[Entry, Storage]:
-        """The gradient of a Python function, which pushes calls itself."""
+    def _host(
+        self, node: Node, ins: list[Storage], destination: dict[Entry, Storage]
+    ) -> dict[Entry, Storage]:
+        """The gradient of a Python function, which pushes calls itself.
+
+        Of gradients that it does not write into their places, the places are removed from `destination`.
+        """
         assert node.forward is not None
         step = self.step_of[node.forward]
         have = dict(zip(node.input_names, ins))
@@ -437,5 +442,9 @@ class _Run:
                     zeros = heads[i] = self.cls.fresh(shape, dtype, self.place(step.plan))
                     push_fill(zeros, 0, name="full")
             assert step.state is not None
-            gradients = step.state["call"].differentiate(heads, [n in wanted for n in names])
+            places = [destination.get(Entry(node, i)) for i in range(len(names))]
+            gradients = step.state["call"].differentiate(heads, [n in wanted for n in names], places)
+        for i, (place, gradient) in enumerate(zip(places, gradients)):
+            if place is not None and gradient is not place:
+                del destination[Entry(node, i)]
         return {Entry(node, i): g for i, (n, g) in enumerate(zip(names, gradients)) if n in wanted}

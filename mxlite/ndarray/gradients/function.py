@@ -80,7 +80,7 @@ class Function:
             note_python(type(self).__name__, self, origins, arrays, outs)
         return tuple(outs) if isinstance(outputs, (tuple, list)) else outs[0]
 
-    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool], places: Sequence[Any]) -> list[Any]:
         """Call `backward` and check its result; for the backward pass."""
         name = type(self).__name__
         if any(a.var.pushes != v for a, v in zip(self._saved, self._versions)):

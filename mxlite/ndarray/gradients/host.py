@@ -45,8 +45,13 @@ class PythonCall(Op):
 class Differentiable(Protocol):
     """Protocol of calls that can be differentiated."""
 
-    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> Sequence[Any]:
-        """The gradient of each argument from the gradients of all outputs; None if it is not wanted."""
+    def differentiate(
+        self, heads: Sequence[Any], wanted: Sequence[bool], places: Sequence[Any]
+    ) -> Sequence[Any]:
+        """The gradient of each argument from the gradients of all outputs; None if it is not wanted.
+
+        One with a place may be written there, and is then that very array; the others are copied.
+        """
 
 
 def note_python(

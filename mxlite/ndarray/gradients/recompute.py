@@ -85,7 +85,7 @@ class _Again:
         self.watched = [*inputs, *(a for a in arguments if isinstance(a, Storage))]
         self.versions = [a.var.pushes for a in self.watched]
 
-    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool], places: Sequence[Any]) -> list[Any]:
         """Run the function again, recording, and return the gradients of `inputs`."""
         if any(a.var.pushes != v for a, v in zip(self.watched, self.versions)):
             raise StateError(

@@ -56,7 +56,7 @@ class _RowStep:
     def __init__(self, call: Call, inputs: Sequence[NDArray]) -> None:
         self.attrs, self.selects, self.shape = call.attrs, inputs[0].copy(), inputs[1].shape
 
-    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+    def differentiate(self, heads: Sequence[Any], wanted: Sequence[bool], places: Sequence[Any]) -> list[Any]:
         """None for the selecting input, and the weight's gradient; dense if it is to be differentiated."""
         gradient = self.gradient(heads[0].plain())
         return [None, gradient.plain() if MODE.recording else gradient]

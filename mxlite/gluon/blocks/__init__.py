@@ -1,0 +1,1 @@
+"""Blocks: networks and their parts."""

@@ -1,0 +1,1 @@
+"""Parameters: the arrays of blocks that are learnt."""

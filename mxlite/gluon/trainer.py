@@ -1,0 +1,176 @@
+"""Trainer: an optimizer for the parameters of a network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..core import replacing, StateError
+from ..core.errors import ArgumentError, FormatError, OpAttributeError
+from ..core.wanted import wanted
+from ..module.optim import optimizer as opt
+from ..ndarray import NDArray
+from ..ndarray.files.stored import FileSource
+from .parameters.parameter import Parameter
+from .parameters.parameter_dict import ParameterDict
+
+
+class Trainer:
+    """Updates parameters with their gradients: `trainer.step(batch_size)` after each backward pass.
+
+    params: `net.collect_params()`, or a list of parameters.  optimizer: a name with `optimizer_params`, or an
+    Optimizer.  kvstore: None, 'local', 'device' or a KVStore: with one machine, copies on several devices are
+    summed here in any case.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: Mapping[str, Any] | None = None,
+        kvstore: Any = "device",
+        compression_params: Any = None,
+        update_on_kvstore: bool | None = None,
+    ) -> None:
+        if isinstance(params, (ParameterDict, Mapping)):
+            params = [params[k] for k in sorted(params.keys())]
+        wanted("Trainer: params", params, "a ParameterDict or a list of Parameters", list, tuple)
+        for p in params:
+            wanted("Trainer: each of params", p, "a Parameter", Parameter)
+        if isinstance(kvstore, str) and (kvstore.startswith("dist") or "async" in kvstore):
+            raise OpAttributeError(
+                f"Trainer: kvstore is None, 'local' or 'device' on one machine, got {kvstore!r}."
+            )
+        if compression_params is not None:
+            raise OpAttributeError("Trainer: compression_params are for several machines; there is one.")
+        self._params: list[Parameter] = list(dict.fromkeys(params))
+        self._names = dict(enumerate(self._params))
+        arguments = dict(optimizer_params or {})
+        if isinstance(optimizer, opt.Optimizer):
+            if arguments:
+                raise ArgumentError(
+                    "Trainer: optimizer_params come too late for an Optimizer that is made already."
+                )
+            self._optimizer = optimizer
+        else:
+            self._optimizer = opt.create(optimizer, **arguments)
+        self._scale = self._optimizer.rescale_grad
+        self._optimizer.param_dict = self._names  # type: ignore[attr-defined]
+        self._updaters: list[opt.Updater] = []
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer."""
+        return self._optimizer
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate before multipliers."""
+        return float(self._optimizer.learning_rate)
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Set the rate. ScheduledRateError if a scheduler decides it."""
+        self._optimizer.set_learning_rate(lr)
+
+    # -- a step --------------------------------------------------------------------------------
+
+    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Sum the gradients of all devices, and update all parameters with them / `batch_size`.
+
+        StateError for a gradient that no backward pass has written since the last step, unless
+        `ignore_stale_grad`, which leaves the parameter as it is.
+        """
+        self._prepare(batch_size)
+        self.allreduce_grads()
+        self._update(ignore_stale_grad)
+
+    def allreduce_grads(self) -> None:
+        """Sum the gradients of each parameter over its devices, and give each device the sum."""
+        for parameter in self._params:
+            if parameter.grad_req == "null":
+                continue
+            grads = parameter.list_grad()
+            if len(grads) > 1:
+                total = grads[0].copy()
+                for g in grads[1:]:
+                    total += g.as_in_context(total.context)
+                for g in grads:
+                    total.copyto(g)
+
+    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """`step` without the sum, after `allreduce_grads`: gradients may be changed in between."""
+        self._prepare(batch_size)
+        self._update(ignore_stale_grad)
+
+    def _prepare(self, batch_size: float) -> None:
+        self._optimizer.rescale_grad = self._scale / batch_size
+        self._optimizer.set_lr_mult({i: p.lr_mult for i, p in self._names.items() if p.lr_mult != 1.0})
+        self._optimizer.set_wd_mult({i: p.wd_mult for i, p in self._names.items() if p.wd_mult != 1.0})
+
+    def _update(self, ignore_stale_grad: bool) -> None:
+        rows: list[tuple[list[int], list[NDArray], list[NDArray]]] = []
+        for i, parameter in enumerate(self._params):
+            if parameter.grad_req == "null":
+                continue
+            arrays = parameter.list_data()
+            while len(rows) < len(arrays):
+                rows.append(([], [], []))
+            for (indices, grads, weights), array in zip(rows, arrays):
+                if not array._fresh_grad:
+                    if ignore_stale_grad:
+                        continue
+                    raise StateError(
+                        f"The gradient of {parameter.name!r} on {array.context} was not written by backward "
+                        f"since the last step: either its block took no part in the loss, or a step is one "
+                        f"too "
+                        f"many. ignore_stale_grad=True leaves such parameters as they are."
+                    )
+                grad = array.grad
+                assert grad is not None
+                array._fresh_grad = False
+                indices.append(i)
+                grads.append(grad)
+                weights.append(array)
+        for updater, (indices, grads, weights) in zip(self._updaters_for(len(rows)), rows):
+            updater(indices, grads, weights)
+
+    def _updaters_for(self, count: int) -> Sequence[opt.Updater]:
+        """An updater for each device. Each counts the updates from where the others stood."""
+        if not self._updaters:
+            self._updaters.append(opt.get_updater(self._optimizer))
+        while len(self._updaters) < count:
+            made = opt.get_updater(_twin(self._optimizer))
+            self._updaters.append(made)
+        for updater in self._updaters[1:]:
+            for name in ("rescale_grad", "lr", "lr_mult", "wd_mult", "wd", "lr_scheduler"):
+                setattr(updater.optimizer, name, getattr(self._optimizer, name))
+        return self._updaters
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def save_states(self, fname: str) -> None:
+        """Write the optimizer's states, counts and settings."""
+        packed = self._updaters_for(1)[0].packed(dump_optimizer=True)
+        with replacing(fname) as file:
+            for piece in packed.pieces():
+                file.write(piece)
+
+    def load_states(self, fname: str) -> None:
+        """Continue from `save_states`. FormatError if the file is damaged, or of another optimizer."""
+        source = FileSource.opened(fname)
+        updater = self._updaters_for(1)[0]
+        updater.take_states(source)
+        if unknown := [i for i in updater.states if i not in self._names]:
+            raise FormatError(
+                f"{fname} has states of parameter {unknown[0]}, and there are {len(self._params)}."
+            )
+        for other in self._updaters[1:]:
+            other.take_states(FileSource.opened(fname))
+
+
+def _twin(optimizer: Any) -> Any:
+    """An optimizer like this one, with counts of its own."""
+    twin = copy.copy(optimizer)
+    twin.set_progress(optimizer.progress())
+    return twin
