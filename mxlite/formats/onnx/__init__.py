@@ -1,5 +1,6 @@
 """`mx.formats.onnx`: models in the ONNX format. Needs the package onnx: pip install 'mxlite[onnx]'."""
 
-from .errors import NotSupportedError as NotSupportedError, OpenShapeError as OpenShapeError
+from ..building.errors import NotSupportedError as NotSupportedError
+from .errors import OpenShapeError as OpenShapeError
 from .importer import import_model as import_model
 from .metadata import get_model_metadata as get_model_metadata

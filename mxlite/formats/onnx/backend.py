@@ -17,7 +17,7 @@ from onnx import helper, ModelProto, NodeProto
 from onnx.backend.base import Backend as OnnxBackend, BackendRep, Device, DeviceType
 
 from ...core import FormatError
-from .builder import evaluate
+from ..building.builder import evaluate
 from .importer import build
 from .model import open_model
 

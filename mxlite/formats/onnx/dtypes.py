@@ -7,8 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...core.dtype import FLAGS
-from .errors import NotSupportedError
+from ..building.errors import NotSupportedError
 
 DType = np.dtype[Any]
 
@@ -27,8 +26,6 @@ NUMPY: dict[int, DType] = {
 """TensorProto.DataType -> the numpy type of its constants here."""
 
 NUMBER: dict[DType, int] = {dtype: number for number, dtype in NUMPY.items()}
-RUNS: frozenset[DType] = frozenset(FLAGS.values())
-"""Types that operators can be given."""
 
 
 def type_name(number: int) -> str:
@@ -41,14 +38,3 @@ def numpy_type(number: int, what: str) -> DType:
     if number not in NUMPY:
         raise NotSupportedError(f"{what} has elements of type {type_name(number)}")
     return NUMPY[number]
-
-
-def running_type(dtype: DType, what: str) -> DType:
-    """`dtype`, if arrays of it can be computed with. Raises NotSupportedError otherwise."""
-    if dtype not in RUNS:
-        raise NotSupportedError(f"{what} has elements of type {dtype}")
-    return dtype
-
-
-def is_float(dtype: DType) -> bool:
-    return dtype.kind == "f" or dtype.name == "bfloat16"

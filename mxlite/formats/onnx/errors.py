@@ -1,4 +1,4 @@
-"""Errors for sound models that use something mxlite does not have, or that leave shapes open."""
+"""The error for a sound model that leaves shapes open."""
 
 from __future__ import annotations
 
@@ -41,7 +41,3 @@ def _usual(declared: Declared, batch: int | str) -> tuple[int | str, ...]:
 
 def _shown(declared: Declared) -> str:
     return "of any shape" if declared is None else f"({', '.join(map(str, declared))})"
-
-
-class NotSupportedError(FormatError):
-    """A part of the ONNX standard that mxlite cannot run; names the node, the operator, the opset and why."""

@@ -14,19 +14,20 @@ import numpy as np
 
 from ...core import FormatError, MXLiteError
 from ...graph import Shape
-from .builder import Builder
+from ..building.builder import Builder
+from ..building.errors import NotSupportedError
+from ..building.value import GraphValue
 from .dtypes import NUMBER, numpy_type
-from .errors import Declared, NotSupportedError
+from .errors import Declared
 from .node import OnnxNode
 from .package import onnx_package
 from .table import CONVERTERS
 from .tensor import read_tensor
-from .value import OnnxValue
 
 DEEPEST = 24
 """The deepest nesting of subgraphs and functions."""
 
-Scope = dict[str, OnnxValue | None]
+Scope = dict[str, GraphValue | None]
 
 _UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions that a converter may raise because it trusts a node to follow the standard."""
@@ -36,7 +37,7 @@ class GraphReader:
     """Reads graphs of one model into one builder."""
 
     def __init__(self, model: Any, folder: str | None) -> None:
-        self.builder = Builder()
+        self.builder = Builder("onnx")
         self.model = model
         self.folder = folder
         self.opsets = {_domain(o.domain): o.version for o in model.opset_import}
@@ -56,7 +57,7 @@ class GraphReader:
             array = self.read(tensor, f"initializer {tensor.name!r}")
             scope[tensor.name] = self.parameter(tensor.name, array) if top else self.builder.constant(array)
 
-    def parameter(self, name: str, array: np.ndarray) -> OnnxValue:
+    def parameter(self, name: str, array: np.ndarray) -> GraphValue:
         """A variable for an array that training may change, a constant for anything else.
 
         Whole numbers are indices and shapes; a float without axes is part of the formula, such as a scale.
@@ -79,7 +80,7 @@ class GraphReader:
                     known.add(name)
                     scope[name] = value
 
-    def subgraph(self, graph: Any, scope: Scope, inputs: list[OnnxValue]) -> list[OnnxValue]:
+    def subgraph(self, graph: Any, scope: Scope, inputs: list[GraphValue]) -> list[GraphValue]:
         """The outputs of a body that also sees the names around it."""
         if len(graph.input) != len(inputs):
             raise FormatError(f"its body takes {len(graph.input)} inputs, {len(inputs)} are there.")
@@ -89,7 +90,7 @@ class GraphReader:
         self._deeper(lambda: self.nodes(graph.node, inner, self._outer_attributes))
         return [self.named(inner, o.name) for o in graph.output]
 
-    def named(self, scope: Scope, name: str) -> OnnxValue:
+    def named(self, scope: Scope, name: str) -> GraphValue:
         value = scope.get(name)
         if value is None:
             raise FormatError(f"reads {name!r}, which nothing before it makes.")
@@ -108,7 +109,9 @@ class GraphReader:
 
     # -- nodes -------------------------------------------------------------------------------------
 
-    def _node(self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None) -> list[OnnxValue | None]:
+    def _node(
+        self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None
+    ) -> list[GraphValue | None]:
         domain = _domain(proto.domain)
         if not isinstance(proto.op_type, str) or not isinstance(domain, str):
             raise FormatError(f"The operator {proto.op_type!r} of the domain {domain!r} is no text.")
@@ -133,10 +136,10 @@ class GraphReader:
         self,
         proto: Any,
         domain: str,
-        inputs: list[OnnxValue | None],
+        inputs: list[GraphValue | None],
         scope: Scope,
         attributes: dict[str, Any],
-    ) -> list[OnnxValue | None]:
+    ) -> list[GraphValue | None]:
         function = self.functions.get((domain, proto.op_type))
         if function is not None:
             return self._call(function, inputs, attributes)
@@ -156,8 +159,8 @@ class GraphReader:
         return outputs
 
     def _call(
-        self, function: Any, inputs: list[OnnxValue | None], attributes: dict[str, Any]
-    ) -> list[OnnxValue | None]:
+        self, function: Any, inputs: list[GraphValue | None], attributes: dict[str, Any]
+    ) -> list[GraphValue | None]:
         """The outputs of a function's body, converted in place of the call."""
         scope: Scope = dict.fromkeys(function.input)
         scope.update(zip(function.input, inputs))
@@ -176,7 +179,7 @@ class GraphReader:
         proto: Any,
         domain: str,
         version: int,
-        inputs: list[OnnxValue | None],
+        inputs: list[GraphValue | None],
         attributes: dict[str, Any],
     ) -> Any:
         """The standard's function body for an operator. Raises NotSupportedError if it has none."""
@@ -214,7 +217,7 @@ class GraphReader:
         raise NotSupportedError("mxlite has no such operator")
 
 
-def _type_proto(onnx: Any, value: OnnxValue | None) -> Any:
+def _type_proto(onnx: Any, value: GraphValue | None) -> Any:
     if value is None:
         return onnx.TypeProto()
     return onnx.helper.make_tensor_type_proto(NUMBER[value.dtype], list(value.shape))

@@ -8,11 +8,11 @@ import numpy as np
 
 from ...core import FormatError
 from ...core.errors import nearest
-from .errors import NotSupportedError
-from .value import OnnxValue
+from ..building.errors import NotSupportedError
+from ..building.value import GraphValue
 
 if TYPE_CHECKING:
-    from .builder import Builder
+    from ..building.builder import Builder
     from .graph_reader import GraphReader
 
 # AttributeProto.AttributeType
@@ -30,11 +30,11 @@ class OnnxNode:
     def __init__(
         self,
         proto: Any,
-        inputs: list[OnnxValue | None],
+        inputs: list[GraphValue | None],
         version: int,
         reader: GraphReader,
         attributes: dict[str, Any],
-        scope: dict[str, OnnxValue | None],
+        scope: dict[str, GraphValue | None],
     ) -> None:
         self.proto = proto
         self.op = proto.op_type
@@ -50,23 +50,23 @@ class OnnxNode:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def get(self, place: int) -> OnnxValue | None:
+    def get(self, place: int) -> GraphValue | None:
         """The input at `place`, None if it is left out."""
         return self.inputs[place] if place < len(self.inputs) else None
 
-    def __getitem__(self, place: int) -> OnnxValue:
+    def __getitem__(self, place: int) -> GraphValue:
         value = self.get(place)
         if value is None:
             raise FormatError(f"needs {place + 1} inputs or more; number {place + 1} is missing.")
         return value
 
-    def present(self) -> list[OnnxValue]:
+    def present(self) -> list[GraphValue]:
         """All inputs of a node that takes any number of them, one at least."""
         if not self.inputs:
             raise FormatError("needs one input or more.")
         return self.present_from(0)
 
-    def present_from(self, place: int) -> list[OnnxValue]:
+    def present_from(self, place: int) -> list[GraphValue]:
         """The inputs from `place` on, none of which may be left out."""
         return [self[i] for i in range(place, len(self.inputs))]
 

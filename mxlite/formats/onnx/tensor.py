@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...core import FormatError
+from ..building.errors import NotSupportedError
 from .dtypes import numpy_type, type_name
-from .errors import NotSupportedError
 from .package import onnx_package
 
 _EXTERNAL = 1  # TensorProto.DataLocation

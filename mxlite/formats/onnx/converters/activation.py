@@ -8,32 +8,32 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 from .elementwise import called
 
 
-def relu(n: OnnxNode) -> OnnxValue:
+def relu(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     return b.op("relu", x) if x.dtype.kind == "f" else b.binary("maximum", x, 0)
 
 
-def _negative_part(x: OnnxValue) -> OnnxValue:
+def _negative_part(x: GraphValue) -> GraphValue:
     return x.builder.binary("minimum", x, 0)
 
 
-def _positive_part(x: OnnxValue) -> OnnxValue:
+def _positive_part(x: GraphValue) -> GraphValue:
     return x.builder.op("relu", x)
 
 
-def celu(n: OnnxNode) -> OnnxValue:
+def celu(n: OnnxNode) -> GraphValue:
     x, alpha = n[0], n.real("alpha", 1.0)
     below = n.builder.op("expm1", _negative_part(x) * (1 / alpha)) * alpha
     return _positive_part(x) + below
 
 
-def selu(n: OnnxNode) -> OnnxValue:
+def selu(n: OnnxNode) -> GraphValue:
     x, alpha, gamma = (
         n[0],
         n.real("alpha", 1.67326319217681884765625),
@@ -43,7 +43,7 @@ def selu(n: OnnxNode) -> OnnxValue:
     return (_positive_part(x) + below) * gamma
 
 
-def prelu(n: OnnxNode) -> OnnxValue:
+def prelu(n: OnnxNode) -> GraphValue:
     """The slope broadcasts to the data from the right; for (C, 1, 1) there is an operator."""
     b, x, slope = n.builder, n[0], n[1]
     if n.version < 7 and slope.rank == 1 and x.rank > 1:  # then a slope was one for each channel
@@ -56,26 +56,26 @@ def prelu(n: OnnxNode) -> OnnxValue:
     return _positive_part(x) + b.binary("mul", _negative_part(x), slope)
 
 
-def thresholded_relu(n: OnnxNode) -> OnnxValue:
+def thresholded_relu(n: OnnxNode) -> GraphValue:
     x = n[0]
     return x * n.builder.cast(x > n.real("alpha", 1.0), x.dtype)
 
 
-def shrink(n: OnnxNode) -> OnnxValue:
+def shrink(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     bias, limit = n.real("bias", 0.0), n.real("lambd", 0.5)
     zero = b.full((), 0, x.dtype)
     return b.where(x < -limit, x + bias, b.where(x > limit, x - bias, zero))
 
 
-def swish(n: OnnxNode) -> OnnxValue:
+def swish(n: OnnxNode) -> GraphValue:
     x, alpha = n[0], n.real("alpha", 1.0)
     if alpha == 1:
         return n.builder.op("silu", x)
     return x * n.builder.op("sigmoid", x * alpha)
 
 
-def _rows(n: OnnxNode, apply: Callable[[OnnxValue, int], OnnxValue]) -> OnnxValue:
+def _rows(n: OnnxNode, apply: Callable[[GraphValue, int], GraphValue]) -> GraphValue:
     """Along an axis since opset 13; before, along all axes from `axis` on, seen as one."""
     b, x = n.builder, n[0]
     axis = n.whole("axis", -1 if n.version >= 13 else 1)
@@ -88,7 +88,7 @@ def _rows(n: OnnxNode, apply: Callable[[OnnxValue, int], OnnxValue]) -> OnnxValu
     return b.reshape(apply(b.reshape(x, (rows, x.size // max(rows, 1))), 1), x.shape)
 
 
-def _softmax(x: OnnxValue, axis: int) -> OnnxValue:
+def _softmax(x: GraphValue, axis: int) -> GraphValue:
     b = x.builder
     if x.dtype == np.float16 and x.size:
         # Rounded after each step, as the standard's definition is: the results then agree to the last digit.
@@ -97,17 +97,17 @@ def _softmax(x: OnnxValue, axis: int) -> OnnxValue:
     return b.op("softmax", x, axis=axis)
 
 
-def log_softmax_along(x: OnnxValue, axis: int) -> OnnxValue:
+def log_softmax_along(x: GraphValue, axis: int) -> GraphValue:
     return x.builder.op("log_softmax", x, axis=axis)
 
 
-def _hardmax(x: OnnxValue, axis: int) -> OnnxValue:
+def _hardmax(x: GraphValue, axis: int) -> GraphValue:
     b = x.builder
     places = b.op("argmax", b.cast(x, np.float32), axis=axis, keepdims=True)
     return b.cast(b.op("broadcast_equal", _positions(x, axis, places.dtype), places), x.dtype)
 
 
-def _positions(x: OnnxValue, axis: int, dtype: Any) -> OnnxValue:
+def _positions(x: GraphValue, axis: int, dtype: Any) -> GraphValue:
     count = x.shape[axis]
     return x.builder.constant(np.arange(count, dtype=dtype).reshape(count, *(1,) * (x.rank - 1 - axis)))
 

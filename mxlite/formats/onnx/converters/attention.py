@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 
 def attention(n: OnnxNode) -> Any:
@@ -47,7 +47,7 @@ def attention(n: OnnxNode) -> Any:
         return NotImplemented
     inputs = [query, key, value] if mask is None else [query, key, value, mask]
     scale = n.real("scale", None)
-    out: OnnxValue = b.op(
+    out: GraphValue = b.op(
         "scaled_dot_product_attention", *inputs, causal=causal, scale=scale, use_mask=mask is not None
     )
     if flat:
@@ -56,7 +56,7 @@ def attention(n: OnnxNode) -> Any:
     return out, key, value
 
 
-def _heads(x: OnnxValue, count: int) -> OnnxValue:
+def _heads(x: GraphValue, count: int) -> GraphValue:
     """(B, L, H * E) -> (B, H, L, E)"""
     b, (batch, length, width) = x.builder, x.shape
     return b.transpose(b.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))

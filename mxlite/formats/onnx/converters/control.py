@@ -8,25 +8,25 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 MOST_STEPS = 10_000
 
 
-def branch(n: OnnxNode) -> list[OnnxValue]:
+def branch(n: OnnxNode) -> list[GraphValue]:
     chosen = "then_branch" if n.known_number(0, "cond") else "else_branch"
     return n.reader.subgraph(n.graph(chosen), n.scope, [])
 
 
-def loop(n: OnnxNode) -> list[OnnxValue]:
+def loop(n: OnnxNode) -> list[GraphValue]:
     """`body(i, cond, carried...) -> cond, carried..., scanned...`; scanned values are stacked."""
     b, body = n.builder, n.graph("body")
     limit = n.known_number(0, "M", None)
     going = bool(n.known_number(1, "cond", True))
     carried = n.present_from(2)
-    scanned: list[list[OnnxValue]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
+    scanned: list[list[GraphValue]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     step = 0
     while going and (limit is None or step < limit):
         if step >= MOST_STEPS:
@@ -44,13 +44,13 @@ def loop(n: OnnxNode) -> list[OnnxValue]:
     return carried + [_stacked(parts, 0) for parts in scanned]
 
 
-def _stacked(parts: list[OnnxValue], axis: int) -> OnnxValue:
+def _stacked(parts: list[GraphValue], axis: int) -> GraphValue:
     b = parts[0].builder
     shape = parts[0].shape
     return b.concat([b.reshape(p, (*shape[:axis], 1, *shape[axis:])) for p in parts], axis)
 
 
-def scan(n: OnnxNode) -> list[OnnxValue]:
+def scan(n: OnnxNode) -> list[GraphValue]:
     """`body(states..., elements...) -> states..., scanned...` for each element along the scanned axes."""
     b, body = n.builder, n.graph("body")
     if n.version < 9:
@@ -61,8 +61,8 @@ def scan(n: OnnxNode) -> list[OnnxValue]:
 
 
 def _scanned(
-    n: OnnxNode, body: Any, states: list[OnnxValue], sources: list[OnnxValue], b: Any
-) -> list[OnnxValue]:
+    n: OnnxNode, body: Any, states: list[GraphValue], sources: list[GraphValue], b: Any
+) -> list[GraphValue]:
     count, results = len(sources), len(body.output) - len(states)
     in_axes = n.wholes("scan_input_axes", None) or (0,) * count
     out_axes = n.wholes("scan_output_axes", None) or (0,) * results
@@ -75,7 +75,7 @@ def _scanned(
     (steps,) = lengths
     if not 0 < steps <= MOST_STEPS:
         raise NotSupportedError(f"it takes {steps} steps")
-    scanned: list[list[OnnxValue]] = [[] for _ in range(results)]
+    scanned: list[list[GraphValue]] = [[] for _ in range(results)]
     for step in range(steps):
         elements = []
         for v, axis, back in zip(sources, axes, in_back):
@@ -93,7 +93,7 @@ def _scanned(
     return out
 
 
-def _batched_scan(n: OnnxNode) -> list[OnnxValue]:
+def _batched_scan(n: OnnxNode) -> list[GraphValue]:
     """Opset 8: a leading batch axis on everything, and optional lengths, which must not be given."""
     b, body = n.builder, n.graph("body")
     if n.get(0) is not None:

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.moves import padded
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
-from .shape import padded
 from .windows import Windows
 
 
-def conv(n: OnnxNode) -> OnnxValue:
+def conv(n: OnnxNode) -> GraphValue:
     return convolved(n, n[0], n[1], n.get(2))
 
 
-def convolved(n: OnnxNode, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | None) -> OnnxValue:
+def convolved(n: OnnxNode, x: GraphValue, weight: GraphValue, bias: GraphValue | None) -> GraphValue:
     """Convolution with the node's attributes; unequal pads are put on beforehand."""
     b = n.builder
     rank = x.rank - 2
@@ -46,7 +46,7 @@ def convolved(n: OnnxNode, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | No
     )
 
 
-def conv_transpose(n: OnnxNode) -> OnnxValue:
+def conv_transpose(n: OnnxNode) -> GraphValue:
     """The whole transposed convolution, then `pads` cut off, or zeros added where the output is larger."""
     b, x, weight, bias = n.builder, n[0], n[1], n.get(2)
     rank, group = x.rank - 2, n.whole("group", 1)
@@ -76,7 +76,7 @@ def conv_transpose(n: OnnxNode) -> OnnxValue:
     # The end that `pads` cut off may lie in output_padding, which the operator does not know: it is zeros.
     same = all(p == q and p >= 0 for p, q in sides) and not any(extra)
     inputs = [x, weight] if bias is None else [x, weight, bias]
-    out: OnnxValue = b.op(
+    out: GraphValue = b.op(
         "Deconvolution",
         *(inputs if same else inputs[:2]),
         kernel=kernel,
@@ -95,7 +95,7 @@ def conv_transpose(n: OnnxNode) -> OnnxValue:
     return out
 
 
-def conv_integer(n: OnnxNode) -> OnnxValue:
+def conv_integer(n: OnnxNode) -> GraphValue:
     """Whole numbers less their zero points, in int32; computed in float64, where they are exact."""
     b = n.builder
     x, weight = b.cast(n[0], np.float64), b.cast(n[1], np.float64)
@@ -107,7 +107,7 @@ def conv_integer(n: OnnxNode) -> OnnxValue:
     return b.cast(convolved(n, x, weight, None), np.int32)
 
 
-def col2im(n: OnnxNode) -> OnnxValue:
+def col2im(n: OnnxNode) -> GraphValue:
     """Columns added up into the padded image, whose border is cut off."""
     b, x = n.builder, n[0]
     image, kernel = n.known_ints(1, "image_shape") or (), n.known_ints(2, "block_shape") or ()

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..dtypes import is_float, numpy_type
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.types import is_float
+from ...building.value import GraphValue
+from ..dtypes import numpy_type
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 _UNARY = {
     "Abs": "abs", "Acos": "arccos", "Acosh": "arccosh", "Asin": "arcsin", "Asinh": "arcsinh",
@@ -28,20 +29,20 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def called(name: str, count: int = 1) -> Callable[[OnnxNode], OnnxValue]:
+def called(name: str, count: int = 1) -> Callable[[OnnxNode], GraphValue]:
     """A converter to our operator `name` of the first `count` inputs."""
     return lambda n: n.builder.op(name, *(n[i] for i in range(count)))
 
 
-def _binary(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+def _binary(kind: str) -> Callable[[OnnxNode], GraphValue]:
     return lambda n: n.builder.binary(kind, *_legacy_broadcast(n))
 
 
-def _compare(kind: str) -> Callable[[OnnxNode], OnnxValue]:
+def _compare(kind: str) -> Callable[[OnnxNode], GraphValue]:
     return lambda n: n.builder.compare(kind, *_legacy_broadcast(n))
 
 
-def _legacy_broadcast(n: OnnxNode) -> tuple[OnnxValue, OnnxValue]:
+def _legacy_broadcast(n: OnnxNode) -> tuple[GraphValue, GraphValue]:
     """Before opset 7 the second operand was placed at an axis of the first, when asked to broadcast."""
     left, right = n[0], n[1]
     if n.version < 7 and n.whole("axis", None) is not None:
@@ -50,7 +51,7 @@ def _legacy_broadcast(n: OnnxNode) -> tuple[OnnxValue, OnnxValue]:
     return left, right
 
 
-def power(n: OnnxNode) -> OnnxValue:
+def power(n: OnnxNode) -> GraphValue:
     """The exponent may be of another type; the result has the base's."""
     b, (base, exponent) = n.builder, _legacy_broadcast(n)
     if base.dtype == exponent.dtype:
@@ -61,11 +62,11 @@ def power(n: OnnxNode) -> OnnxValue:
     return b.binary("power", base, b.cast(exponent, base.dtype))
 
 
-def modulo(n: OnnxNode) -> OnnxValue:
+def modulo(n: OnnxNode) -> GraphValue:
     """`fmod=1` takes the sign of the dividend, as C does; else that of the divisor."""
     b, left, right = n.builder, n[0], n[1]
     if not n.whole("fmod", 0):
-        rest: OnnxValue = b.op("broadcast_mod", left, right)
+        rest: GraphValue = b.op("broadcast_mod", left, right)
         if is_float(left.dtype) and (right.array is None or not right.array.all()):
             return b.where(right.equals(0), b.full((), np.nan, left.dtype), rest)
         return rest
@@ -75,31 +76,31 @@ def modulo(n: OnnxNode) -> OnnxValue:
     return b.constant(np.fmod(left.array, right.array))
 
 
-def _many(kind: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
+def _many(kind: str) -> Callable[[OnnxNode], GraphValue]:
+    def convert(n: OnnxNode) -> GraphValue:
         b, values = n.builder, n.present()
         return reduce(lambda x, y: b.binary(kind, x, y), values) if len(values) > 1 else copy(n)
 
     return convert
 
 
-def add_all(n: OnnxNode) -> OnnxValue:
+def add_all(n: OnnxNode) -> GraphValue:
     b, values = n.builder, n.present()
     if len(values) > 2 and all(v.shape == values[0].shape for v in values):
         return b.op("add_n", *values)
     return _many("add")(n)
 
 
-def mean(n: OnnxNode) -> OnnxValue:
+def mean(n: OnnxNode) -> GraphValue:
     return add_all(n) * (1 / len(n)) if len(n) > 1 else copy(n)
 
 
-def copy(n: OnnxNode) -> OnnxValue:
+def copy(n: OnnxNode) -> GraphValue:
     return n[0]
 
 
-def _logic(kind: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
+def _logic(kind: str) -> Callable[[OnnxNode], GraphValue]:
+    def convert(n: OnnxNode) -> GraphValue:
         b = n.builder
         left, right = (b.cast(v, np.uint8) for v in _legacy_broadcast(n))
         if kind == "and":
@@ -113,7 +114,7 @@ def _logic(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     return convert
 
 
-def rounded(x: OnnxValue) -> OnnxValue:
+def rounded(x: GraphValue) -> GraphValue:
     """The nearest whole numbers; halves go to the even one. (MXNet's rint takes them down.)"""
     b = x.builder
     low = b.op("rint", x)
@@ -121,7 +122,7 @@ def rounded(x: OnnxValue) -> OnnxValue:
     return b.where(b.binary("sub", x, low).equals(0.5), b.binary("add", low, odd), low)
 
 
-def is_inf(n: OnnxNode) -> OnnxValue:
+def is_inf(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     positive, negative = n.whole("detect_positive", 1), n.whole("detect_negative", 1)
     if not positive and not negative:
@@ -131,7 +132,7 @@ def is_inf(n: OnnxNode) -> OnnxValue:
     return x.equals(float("inf") if positive else float("-inf"))
 
 
-def clip(n: OnnxNode) -> OnnxValue:
+def clip(n: OnnxNode) -> GraphValue:
     """Limits are attributes before opset 11, inputs since; either may be missing."""
     b, x = n.builder, n[0]
     low, high = n.get(1), n.get(2)
@@ -144,7 +145,7 @@ def clip(n: OnnxNode) -> OnnxValue:
     return x
 
 
-def cast(n: OnnxNode) -> OnnxValue:
+def cast(n: OnnxNode) -> GraphValue:
     to = n.whole("to") if n.version >= 6 else _old_type(n.text("to"))
     return n.builder.cast(n[0], numpy_type(to, "the result"))
 
@@ -159,7 +160,7 @@ def _old_type(name: str) -> int:
     return TYPE_NAMES.index(name)
 
 
-def shift(n: OnnxNode) -> OnnxValue:
+def shift(n: OnnxNode) -> GraphValue:
     """Shifts; by the type's width or more, or a negative number, all bits are shifted out, the sign stays."""
     b, x, by = n.builder, n[0], n[1]
     width = min(8 * x.dtype.itemsize, 62)
@@ -173,7 +174,7 @@ def shift(n: OnnxNode) -> OnnxValue:
     return b.cast(b.binary("div", b.binary("sub", wide, rest), factor), x.dtype)
 
 
-def bit_cast(n: OnnxNode) -> OnnxValue:
+def bit_cast(n: OnnxNode) -> GraphValue:
     to = numpy_type(n.whole("to"), "the result")
     array = n[0].array
     if array is None:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 
 def _strides(shape: tuple[int, ...]) -> list[int]:
@@ -22,7 +22,7 @@ def _strides(shape: tuple[int, ...]) -> list[int]:
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-def _counted(indices: OnnxValue, length: int) -> OnnxValue:
+def _counted(indices: GraphValue, length: int) -> GraphValue:
     """Indices counted from the front, as int64."""
     b = indices.builder
     whole = b.cast(indices, np.int64)
@@ -31,7 +31,7 @@ def _counted(indices: OnnxValue, length: int) -> OnnxValue:
     return b.op("_mod_scalar", whole, scalar=float(max(length, 1)))
 
 
-def gather(n: OnnxNode) -> OnnxValue:
+def gather(n: OnnxNode) -> GraphValue:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
     length = data.shape[axis]
@@ -52,20 +52,20 @@ def gather(n: OnnxNode) -> OnnxValue:
     return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
 
 
-def gather_elements(n: OnnxNode) -> OnnxValue:
+def gather_elements(n: OnnxNode) -> GraphValue:
     b, data, indices = n.builder, n[0], n[1]
     axis = b.axis(n.whole("axis", 0), data.rank)
     return b.op("gather_elements", data, b.cast(indices, np.int64), axis=axis)
 
 
-def scatter_elements(n: OnnxNode) -> OnnxValue:
+def scatter_elements(n: OnnxNode) -> GraphValue:
     b, data = n.builder, n[0]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
     axis = b.axis(n.whole("axis", 0), data.rank)
     return b.op("scatter_elements", data, n[1], n[2], axis=axis, reduction=how)
 
 
-def scatter_nd(n: OnnxNode) -> OnnxValue:
+def scatter_nd(n: OnnxNode) -> GraphValue:
     """The operator wants the axis of index vectors first."""
     b, data, indices = n.builder, n[0], n[1]
     how = n.choice("reduction", "none", "add", "mul", "min", "max")
@@ -73,7 +73,7 @@ def scatter_nd(n: OnnxNode) -> OnnxValue:
     return b.op("scatter_nd_update", data, turned, n[2], reduction=how)
 
 
-def tensor_scatter(n: OnnxNode) -> OnnxValue:
+def tensor_scatter(n: OnnxNode) -> GraphValue:
     """Each sample's update is written into its cache at its own position along one axis."""
     b, cache, update, first = n.builder, n[0], n[1], n.get(2)
     axis = b.axis(n.whole("axis", -2), cache.rank)
@@ -86,7 +86,7 @@ def tensor_scatter(n: OnnxNode) -> OnnxValue:
     return b.op("scatter_elements", cache, b.expand(places, update.shape), update, axis=axis)
 
 
-def _flat_rows(n: OnnxNode, indices: OnnxValue, shape: tuple[int, ...], batch: int = 0) -> OnnxValue:
+def _flat_rows(n: OnnxNode, indices: GraphValue, shape: tuple[int, ...], batch: int = 0) -> GraphValue:
     """The row numbers that index vectors denote, in an array whose indexed axes are flattened."""
     b = n.builder
     depth = indices.shape[-1]
@@ -104,7 +104,7 @@ def _flat_rows(n: OnnxNode, indices: OnnxValue, shape: tuple[int, ...], batch: i
     return total
 
 
-def gather_nd(n: OnnxNode) -> OnnxValue:
+def gather_nd(n: OnnxNode) -> GraphValue:
     b, data, indices = n.builder, n[0], n[1]
     batch = n.whole("batch_dims", 0)
     depth = indices.shape[-1]
@@ -114,7 +114,7 @@ def gather_nd(n: OnnxNode) -> OnnxValue:
     return b.reshape(b.op("take", table, rows), (*indices.shape[:-1], *rest))
 
 
-def one_hot(n: OnnxNode) -> OnnxValue:
+def one_hot(n: OnnxNode) -> GraphValue:
     """Indices from -depth on count from the end; any other out of range gives a row of `off`."""
     b, indices = n.builder, n[0]
     depth = int(n.known_number(1, "depth"))
@@ -130,7 +130,7 @@ def one_hot(n: OnnxNode) -> OnnxValue:
     return b.transpose(rows, order)
 
 
-def top_k(n: OnnxNode) -> tuple[OnnxValue, OnnxValue]:
+def top_k(n: OnnxNode) -> tuple[GraphValue, GraphValue]:
     b, x = n.builder, n[0]
     k = n.whole("k") if n.version < 10 else int(n.known_number(1, "k"))
     axis = b.axis(n.whole("axis", -1), x.rank)
@@ -149,12 +149,12 @@ def _constant_only(n: OnnxNode, *places: int) -> list[np.ndarray]:
     return arrays  # type: ignore[return-value]
 
 
-def non_zero(n: OnnxNode) -> OnnxValue:
+def non_zero(n: OnnxNode) -> GraphValue:
     (x,) = _constant_only(n, 0)
     return n.builder.constant(np.array(np.nonzero(x), np.int64))
 
 
-def compress(n: OnnxNode) -> OnnxValue:
+def compress(n: OnnxNode) -> GraphValue:
     x, chosen = n[0], n.array(1, "condition")
     b = n.builder
     if n[1].array is None or n[1].entry is not None:
@@ -165,7 +165,7 @@ def compress(n: OnnxNode) -> OnnxValue:
     return b.op("take", x, b.constant(np.flatnonzero(chosen), np.int64), axis=b.axis(axis, x.rank))
 
 
-def unique(n: OnnxNode) -> tuple[OnnxValue, ...]:
+def unique(n: OnnxNode) -> tuple[GraphValue, ...]:
     (x,) = _constant_only(n, 0)
     axis = n.whole("axis", None)
     parts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
@@ -179,7 +179,7 @@ def unique(n: OnnxNode) -> tuple[OnnxValue, ...]:
     return b.constant(values), *(b.constant(a.reshape(-1), np.int64) for a in (first, inverse, counts))
 
 
-def reverse_sequence(n: OnnxNode) -> OnnxValue:
+def reverse_sequence(n: OnnxNode) -> GraphValue:
     """The first `lengths[i]` elements of each sequence in reverse order, by places that are constants."""
     b, x = n.builder, n[0]
     time, batch = n.whole("time_axis", 0), n.whole("batch_axis", 1)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from string import ascii_letters
 from typing import Any
 
 import numpy as np
 
 from ....core import FormatError
+from ...building.contraction import contracted
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 
-def matmul(n: OnnxNode) -> OnnxValue:
+def matmul(n: OnnxNode) -> GraphValue:
     return n.builder.matmul(n[0], n[1])
 
 
-def gemm(n: OnnxNode) -> OnnxValue:
+def gemm(n: OnnxNode) -> GraphValue:
     """alpha * A' B' + beta * C; the affine map of a layer is FullyConnected."""
     b, left, right, more = n.builder, n[0], n[1], n.get(2)
     alpha, beta = n.real("alpha", 1.0), n.real("beta", 1.0)
@@ -32,7 +32,7 @@ def gemm(n: OnnxNode) -> OnnxValue:
     ):
         inputs = [left, right] if more is None else [left, right, more]
         return b.op("FullyConnected", *inputs, num_hidden=right.shape[0], no_bias=more is None)
-    out: OnnxValue = b.op("dot", left, right, transpose_a=over_a, transpose_b=over_b)
+    out: GraphValue = b.op("dot", left, right, transpose_a=over_a, transpose_b=over_b)
     if alpha != 1:
         out = out * alpha
     if more is not None and beta:
@@ -40,51 +40,23 @@ def gemm(n: OnnxNode) -> OnnxValue:
     return out
 
 
-def einsum(n: OnnxNode) -> OnnxValue:
-    """Axes of an ellipsis get their own letters; an equation without an arrow gets its right side."""
-    b, values = n.builder, n.present()
-    left, arrow, right = n.text("equation").replace(" ", "").partition("->")
-    terms = left.split(",")
-    if len(terms) != len(values):
-        raise FormatError(f"equation {left!r} is for {len(terms)} inputs, {len(values)} are there.")
-    spare = [c for c in ascii_letters if c not in left + right]
-    ranks = [v.rank - len(t.replace("...", "")) for t, v in zip(terms, values) if "..." in t]
-    rest = spare[: max(ranks, default=0)]
-    if not arrow:
-        named = left.replace("...", "").replace(",", "")
-        right = "..." * bool(ranks) + "".join(sorted(c for c in set(named) if named.count(c) == 1))
-    if min(ranks, default=0) < 0 or len(rest) < max(ranks, default=0):
-        raise FormatError(f"equation {left!r} does not fit inputs {[v.shape for v in values]}.")
-    lengths: dict[str, int] = {}
-    for i, (term, value) in enumerate(zip(terms, values)):
-        inside = value.rank - len(term.replace("...", ""))
-        terms[i] = term.replace("...", "".join(rest[len(rest) - inside :]))
-        if len(terms[i]) != value.rank:
-            raise FormatError(f"term {term!r} does not fit an input of shape {value.shape}.")
-        for c, length in zip(terms[i], value.shape):
-            lengths[c] = max(length, lengths.get(c, 1)) if length else 0
-    right = right.replace("...", "".join(rest))
-    if any(c not in lengths for c in right):
-        raise FormatError(
-            f"the right side of equation {left!r} -> {right!r} names an axis that no input has."
-        )
-    out: OnnxValue = b.op("einsum", *values, subscripts=f"{','.join(terms)}->{right}")
-    return b.reshape(out, (lengths[c] for c in right))
+def einsum(n: OnnxNode) -> GraphValue:
+    return contracted(n.text("equation"), n.present())
 
 
-def det(n: OnnxNode) -> OnnxValue:
+def det(n: OnnxNode) -> GraphValue:
     x = n[0]
     return n.builder.reshape(n.builder.op("_linalg_det", x), x.shape[:-2])
 
 
-def matmul_integer(n: OnnxNode) -> OnnxValue:
+def matmul_integer(n: OnnxNode) -> GraphValue:
     """Whole numbers less their zero points, in int32."""
     b = n.builder
     left, right = _less_zero(n, 0, 2, -2), _less_zero(n, 1, 3, -1)
     return b.cast(b.matmul(left, right), np.int32)
 
 
-def _less_zero(n: OnnxNode, place: int, zero_place: int, axis: int) -> OnnxValue:
+def _less_zero(n: OnnxNode, place: int, zero_place: int, axis: int) -> GraphValue:
     """Input less its zero point, one number or one a row (axis -2) or column (-1); in float64, exact."""
     b, x, zero = n.builder, n[place], n.get(zero_place)
     x = b.cast(x, np.float64)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.moves import padded
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
-from .shape import padded
 
 
 def batch_normalization(n: OnnxNode) -> Any:
@@ -39,15 +39,15 @@ def batch_normalization(n: OnnxNode) -> Any:
 
 
 def _normalized(
-    x: OnnxValue, mean: OnnxValue, var: OnnxValue, eps: float, scale: OnnxValue, bias: OnnxValue | None
-) -> OnnxValue:
+    x: GraphValue, mean: GraphValue, var: GraphValue, eps: float, scale: GraphValue, bias: GraphValue | None
+) -> GraphValue:
     b = x.builder
     factor = b.binary("mul", b.op("rsqrt", var + eps), scale)
     out = b.binary("mul", b.binary("sub", x, mean), factor)
     return out if bias is None else b.binary("add", out, bias)
 
 
-def moments(x: OnnxValue, axes: Any) -> tuple[OnnxValue, OnnxValue]:
+def moments(x: GraphValue, axes: Any) -> tuple[GraphValue, GraphValue]:
     """Mean and biased variance over `axes`, which stay as axes of length 1."""
     b = x.builder
     mean = b.reduce("mean", x, axes)
@@ -55,19 +55,19 @@ def moments(x: OnnxValue, axes: Any) -> tuple[OnnxValue, OnnxValue]:
     return mean, b.reduce("mean", centred * centred, axes)
 
 
-def _trained(n: OnnxNode, shape: tuple[int, ...], eps: float, momentum: float) -> tuple[OnnxValue, ...]:
+def _trained(n: OnnxNode, shape: tuple[int, ...], eps: float, momentum: float) -> tuple[GraphValue, ...]:
     b, x = n.builder, n[0]
     mean, var = moments(x, [i for i in range(x.rank) if i != 1])
     out = _normalized(x, mean, var, eps, b.reshape(n[1], shape), b.reshape(n[2], shape))
 
-    def moved(old: OnnxValue, batch: OnnxValue) -> OnnxValue:
+    def moved(old: GraphValue, batch: GraphValue) -> GraphValue:
         batch = b.cast(b.reshape(batch, old.shape), old.dtype)
         return old * momentum + batch * (1 - momentum)
 
     return out, moved(n[3], mean), moved(n[4], var)
 
 
-def instance_normalization(n: OnnxNode) -> OnnxValue:
+def instance_normalization(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     shape = (x.shape[1], *(1,) * (x.rank - 2))
     eps = n.real("epsilon", 1e-5)
@@ -87,7 +87,7 @@ def layer_normalization(n: OnnxNode) -> Any:
     dtype = x.dtype
     wide = b.cast(x, np.promote_types(dtype, np.float32) if dtype.kind == "f" else np.float32)
     mean, var = moments(wide, range(axis, x.rank))
-    inverse: OnnxValue = b.op("rsqrt", var + eps)
+    inverse: GraphValue = b.op("rsqrt", var + eps)
     normal = b.cast(b.binary("mul", b.binary("sub", wide, mean), inverse), dtype)
     out = b.binary("mul", normal, scale)
     return (out if bias is None else b.binary("add", out, bias)), mean, inverse
@@ -109,7 +109,7 @@ def group_normalization(n: OnnxNode) -> Any:
     return n.builder.op("GroupNorm", n[0], n[1], n[2], num_groups=n.whole("num_groups"), eps=eps)
 
 
-def local_response(n: OnnxNode) -> OnnxValue:
+def local_response(n: OnnxNode) -> GraphValue:
     """x / (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
     b, x, size = n.builder, n[0], n.whole("size")
     alpha, beta, bias = n.real("alpha", 1e-4), n.real("beta", 0.75), n.real("bias", 1.0)
@@ -122,7 +122,7 @@ def local_response(n: OnnxNode) -> OnnxValue:
     return b.binary("mul", x, b.op("_power_scalar", total * (alpha / size) + bias, scalar=-beta))
 
 
-def lp_normalization(n: OnnxNode) -> OnnxValue:
+def lp_normalization(n: OnnxNode) -> GraphValue:
     """Divided by the norm along an axis; zeros stay zeros."""
     b, x = n.builder, n[0]
     axis, p = b.axis(n.whole("axis", -1), x.rank), n.whole("p", 2)

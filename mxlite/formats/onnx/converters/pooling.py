@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..dtypes import is_float
+from ...building.moves import padded, take_range
+from ...building.types import is_float
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
-from .shape import padded, take_range
 from .windows import Windows
 
 
@@ -24,13 +24,13 @@ def _windows(n: OnnxNode) -> Windows:
     return Windows.of(n, x.shape[2:], kernel)
 
 
-def _pooling(x: OnnxValue, w: Windows, kind: str, pads: tuple[int, ...], **parameters: Any) -> OnnxValue:
+def _pooling(x: GraphValue, w: Windows, kind: str, pads: tuple[int, ...], **parameters: Any) -> GraphValue:
     return x.builder.op(
         "Pooling", x, kernel=w.kernel, stride=w.stride, pad=pads, pool_type=kind, **parameters
     )
 
 
-def _parts(x: OnnxValue, w: Windows) -> list[OnnxValue]:
+def _parts(x: GraphValue, w: Windows) -> list[GraphValue]:
     """The data under each element of the window, one array an element; `x` is padded already."""
     parts = []
     for first in w.elements():
@@ -57,7 +57,7 @@ def max_pool(n: OnnxNode) -> Any:
     return (out, _places(n, parts, w)) if n.wants(1) else out
 
 
-def _places(n: OnnxNode, parts: list[OnnxValue], w: Windows) -> OnnxValue:
+def _places(n: OnnxNode, parts: list[GraphValue], w: Windows) -> GraphValue:
     """Positions of the maxima in the data, flattened with its samples and channels."""
     b, shape = n.builder, n[0].shape
     rank = len(w.size)
@@ -75,7 +75,7 @@ def _places(n: OnnxNode, parts: list[OnnxValue], w: Windows) -> OnnxValue:
     return b.binary("add", b.op("take", b.constant(inside), chosen), b.constant(base))
 
 
-def max_unpool(n: OnnxNode) -> OnnxValue:
+def max_unpool(n: OnnxNode) -> GraphValue:
     """Each element at the position its index names in the data that was pooled, zeros elsewhere."""
     b, x, indices = n.builder, n[0], n[1]
     kernel = n.wholes("kernel_shape")
@@ -94,7 +94,7 @@ def max_unpool(n: OnnxNode) -> OnnxValue:
     return out if wanted is None else padded(out, [(0, w - d) for d, w in zip(shape, wanted, strict=True)])
 
 
-def average_pool(n: OnnxNode) -> OnnxValue:
+def average_pool(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     w = _windows(n)
     whole = n.flag("count_include_pad")
@@ -111,7 +111,7 @@ def average_pool(n: OnnxNode) -> OnnxValue:
     return b.binary("mul", total, b.constant(1 / np.maximum(counts, 1), x.dtype))
 
 
-def sum_pool(x: OnnxValue, w: Windows) -> OnnxValue:
+def sum_pool(x: GraphValue, w: Windows) -> GraphValue:
     """The sum over each window, pads being zeros."""
     x = padded(x, [(0, 0), (0, 0), *w.reach])
     if len(w.size) <= 3 and all(d == 1 for d in w.dilate):
@@ -120,7 +120,7 @@ def sum_pool(x: OnnxValue, w: Windows) -> OnnxValue:
     return x.builder.op("add_n", *parts) if len(parts) > 1 else parts[0]
 
 
-def lp_pool(n: OnnxNode) -> OnnxValue:
+def lp_pool(n: OnnxNode) -> GraphValue:
     b, x, p = n.builder, n[0], n.whole("p", 2) if n.version > 1 else n.real("p", 2.0)
     size = b.op("abs", x) if p % 2 else x
     powers = size if p == 1 else b.op("_power_scalar", size, scalar=float(p))
@@ -128,8 +128,8 @@ def lp_pool(n: OnnxNode) -> OnnxValue:
     return total if p == 1 else b.op("_power_scalar", total, scalar=1 / p)
 
 
-def _global(kind: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
+def _global(kind: str) -> Callable[[OnnxNode], GraphValue]:
+    def convert(n: OnnxNode) -> GraphValue:
         b, x = n.builder, n[0]
         if 3 <= x.rank <= 5 and x.size:
             return b.op("Pooling", x, kernel=(1,) * (x.rank - 2), pool_type=kind, global_pool=True)
@@ -138,7 +138,7 @@ def _global(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     return convert
 
 
-def global_lp_pool(n: OnnxNode) -> OnnxValue:
+def global_lp_pool(n: OnnxNode) -> GraphValue:
     b, x, p = n.builder, n[0], float(n.whole("p", 2) if n.version > 1 else n.real("p", 2.0))
     total = b.reduce("sum", b.op("_power_scalar", b.op("abs", x), scalar=p), range(2, x.rank))
     return b.op("_power_scalar", total, scalar=1 / p)

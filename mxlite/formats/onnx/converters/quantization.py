@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..dtypes import numpy_type, running_type
+from ...building.types import running_type
+from ...building.value import GraphValue
+from ..dtypes import numpy_type
 from ..node import OnnxNode
-from ..value import OnnxValue
 from .convolution import convolved
 from .elementwise import rounded
 
 
-def _spread(n: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
+def _spread(n: OnnxNode, value: GraphValue, x: GraphValue) -> GraphValue:
     """A scale or zero point reshaped to broadcast to `x`: one, one a slice of `axis`, or one a block."""
     b = n.builder
     if value.size == 1 and value.rank <= 1:
@@ -23,19 +24,19 @@ def _spread(n: OnnxNode, value: OnnxValue, x: OnnxValue) -> OnnxValue:
     axis = b.axis(n.whole("axis", 1), x.rank)
     block = n.whole("block_size", 0)
     if block:
-        wide: OnnxValue = b.op("repeat", value, repeats=block, axis=axis)
+        wide: GraphValue = b.op("repeat", value, repeats=block, axis=axis)
         return b.slice(wide, axis, 0, x.shape[axis])
     return b.reshape(value, (value.size, *(1,) * (x.rank - 1 - axis)))
 
 
-def _saturated(x: OnnxValue, dtype: Any) -> OnnxValue:
+def _saturated(x: GraphValue, dtype: Any) -> GraphValue:
     """Values rounded, halves to even, and clipped to the range of `dtype`."""
     limits = np.iinfo(running_type(np.dtype(dtype), "the result"))
     b = x.builder
     return b.cast(b.op("clip", x, a_min=float(limits.min), a_max=float(limits.max)), dtype)
 
 
-def quantize(n: OnnxNode) -> OnnxValue:
+def quantize(n: OnnxNode) -> GraphValue:
     b, x, scale, zero = n.builder, n[0], n[1], n.get(2)
     dtype: Any = np.dtype(np.uint8) if zero is None else zero.dtype
     if zero is None and n.whole("output_dtype", 0):
@@ -49,7 +50,7 @@ def quantize(n: OnnxNode) -> OnnxValue:
     return _saturated(whole, dtype)
 
 
-def dequantize(n: OnnxNode) -> OnnxValue:
+def dequantize(n: OnnxNode) -> GraphValue:
     b, x, scale, zero = n.builder, n[0], n[1], n.get(2)
     wide = b.cast(x, np.float64 if x.dtype.itemsize == 4 else np.float32)
     if zero is not None:
@@ -59,7 +60,7 @@ def dequantize(n: OnnxNode) -> OnnxValue:
     return b.cast(out, numpy_type(to, "the result") if to else scale.dtype)
 
 
-def _exact(b: Any, value: OnnxValue, zero: OnnxValue, shape: tuple[int, ...] | None = None) -> OnnxValue:
+def _exact(b: Any, value: GraphValue, zero: GraphValue, shape: tuple[int, ...] | None = None) -> GraphValue:
     """Whole numbers less their zero point, in float64, where their products are exact."""
     zero = b.cast(zero, np.float64)
     zero = b.reshape(zero, shape if shape is not None and zero.size > 1 else ())
@@ -67,8 +68,8 @@ def _exact(b: Any, value: OnnxValue, zero: OnnxValue, shape: tuple[int, ...] | N
 
 
 def _requantized(
-    n: OnnxNode, total: OnnxValue, scales: tuple[OnnxValue, ...], shape: tuple[int, ...]
-) -> OnnxValue:
+    n: OnnxNode, total: GraphValue, scales: tuple[GraphValue, ...], shape: tuple[int, ...]
+) -> GraphValue:
     b = n.builder
     factors = [b.cast(b.reshape(s, shape if s.size > 1 else ()), np.float64) for s in scales]
     out_scale, zero = n[6], n[7]
@@ -77,7 +78,7 @@ def _requantized(
     return _saturated(b.binary("add", whole, b.cast(b.reshape(zero, ()), np.float64)), zero.dtype)
 
 
-def matmul(n: OnnxNode) -> OnnxValue:
+def matmul(n: OnnxNode) -> GraphValue:
     """Each operand has one scale and zero point, or one a row of the first and a column of the second."""
     b = n.builder
     rows, columns = (n[0].shape[-2], 1), (n[3].shape[-1],)
@@ -89,7 +90,7 @@ def matmul(n: OnnxNode) -> OnnxValue:
     return _requantized(n, total, (n[1], n[4]), columns)
 
 
-def conv(n: OnnxNode) -> OnnxValue:
+def conv(n: OnnxNode) -> GraphValue:
     b, bias = n.builder, n.get(8)
     x, filters = _exact(b, n[0], n[2]), n[3]
     weight = _exact(b, filters, n[5], (filters.shape[0], *(1,) * (filters.rank - 1)))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core import FormatError
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 _DEFAULTS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -30,18 +30,18 @@ class _Cell:
 
     kind: str
     size: int
-    functions: list[Callable[[OnnxValue], OnnxValue]]
-    x_weight: OnnxValue  # (G*H, I)
-    h_weight: OnnxValue  # (G*H, H)
-    x_bias: OnnxValue | None  # (G*H,)
-    h_bias: OnnxValue | None
-    peephole: list[OnnxValue] | None  # i, o, f: (H,)
+    functions: list[Callable[[GraphValue], GraphValue]]
+    x_weight: GraphValue  # (G*H, I)
+    h_weight: GraphValue  # (G*H, H)
+    x_bias: GraphValue | None  # (G*H,)
+    h_bias: GraphValue | None
+    peephole: list[GraphValue] | None  # i, o, f: (H,)
     after_reset: bool
     forget_is_rest: bool
     limit: float | None
 
 
-def recurrent(n: OnnxNode) -> tuple[OnnxValue, ...]:
+def recurrent(n: OnnxNode) -> tuple[GraphValue, ...]:
     b, x, kind = n.builder, n[0], n.op
     batch_first = n.flag("layout")
     if batch_first:
@@ -80,7 +80,7 @@ def recurrent(n: OnnxNode) -> tuple[OnnxValue, ...]:
 def _cell(n: OnnxNode, d: int, size: int, names: list[str]) -> _Cell:
     b, kind = n.builder, n.op
 
-    def part(value: OnnxValue | None) -> OnnxValue | None:
+    def part(value: GraphValue | None) -> GraphValue | None:
         return None if value is None else b.reshape(b.slice(value, 0, d, d + 1), value.shape[1:])
 
     bias, peephole = part(n.get(3)), part(n.get(7)) if kind == "LSTM" else None
@@ -102,7 +102,7 @@ def _cell(n: OnnxNode, d: int, size: int, names: list[str]) -> _Cell:
     )
 
 
-def _function(name: str) -> Callable[[OnnxValue], OnnxValue]:
+def _function(name: str) -> Callable[[GraphValue], GraphValue]:
     act = _PLAIN.get(name.lower())
     if act is None:
         raise NotSupportedError(f"the activation {name!r}")
@@ -122,15 +122,15 @@ def _fits(n: OnnxNode, names: list[str], count: int, direction: str) -> bool:
 
 
 def _whole(
-    n: OnnxNode, x: OnnxValue, cells: list[_Cell], states: list[OnnxValue], direction: str
-) -> tuple[OnnxValue, ...]:
+    n: OnnxNode, x: GraphValue, cells: list[_Cell], states: list[GraphValue], direction: str
+) -> tuple[GraphValue, ...]:
     """All steps in one operator."""
     b, size = n.builder, cells[0].size
     back = direction == "reverse"
     steps, batch = x.shape[:2]
     order = _ORDER[n.op]
 
-    def gates(value: OnnxValue | None, shape: tuple[int, ...]) -> OnnxValue:
+    def gates(value: GraphValue | None, shape: tuple[int, ...]) -> GraphValue:
         if value is None:
             return b.full((len(order) * size,), 0, x.dtype)
         parts = [b.slice(value, 0, g * size, (g + 1) * size) for g in order] if len(order) > 1 else [value]
@@ -161,17 +161,17 @@ def _whole(
 
 
 def _unrolled(
-    x: OnnxValue, cells: list[_Cell], states: list[OnnxValue], direction: str
-) -> tuple[OnnxValue, ...]:
+    x: GraphValue, cells: list[_Cell], states: list[GraphValue], direction: str
+) -> tuple[GraphValue, ...]:
     b, steps = x.builder, x.shape[0]
     if steps > _MOST_STEPS:
         raise NotSupportedError(f"{steps} steps with a cell that mxlite's RNN does not have")
-    outs: list[OnnxValue] = []
-    finals: list[list[OnnxValue]] = [[] for _ in states]
+    outs: list[GraphValue] = []
+    finals: list[list[GraphValue]] = [[] for _ in states]
     for d, cell in enumerate(cells):
         backwards = direction == "reverse" or d == 1
         own = [b.reshape(b.slice(s, 0, d, d + 1), s.shape[1:]) for s in states]
-        outputs: list[OnnxValue] = [own[0]] * steps
+        outputs: list[GraphValue] = [own[0]] * steps
         for t in range(steps)[::-1] if backwards else range(steps):
             own = _step(cell, b.reshape(b.slice(x, 0, t, t + 1), x.shape[1:]), own)
             outputs[t] = own[0]
@@ -182,20 +182,20 @@ def _unrolled(
     return b.concat(outs, 1), *(b.concat(f, 0) for f in finals)
 
 
-def _step(c: _Cell, x: OnnxValue, states: list[OnnxValue]) -> list[OnnxValue]:
+def _step(c: _Cell, x: GraphValue, states: list[GraphValue]) -> list[GraphValue]:
     """One step: the new states, the hidden one first."""
     b, h = x.builder, states[0]
 
-    def affine(value: OnnxValue, weight: OnnxValue, bias: OnnxValue | None) -> list[OnnxValue]:
+    def affine(value: GraphValue, weight: GraphValue, bias: GraphValue | None) -> list[GraphValue]:
         count = weight.shape[0]
         inputs = [value, weight] if bias is None else [value, weight, bias]
         out = b.op("FullyConnected", *inputs, num_hidden=count, no_bias=bias is None)
         return [b.slice(out, 1, i, i + c.size) for i in range(0, count, c.size)]
 
-    def plus(left: OnnxValue, right: OnnxValue) -> OnnxValue:
+    def plus(left: GraphValue, right: GraphValue) -> GraphValue:
         return b.binary("add", left, right)
 
-    def bounded(value: OnnxValue) -> OnnxValue:
+    def bounded(value: GraphValue) -> GraphValue:
         return value if c.limit is None else b.op("clip", value, a_min=-c.limit, a_max=c.limit)
 
     f = c.functions

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import is_float
+from ...building.types import is_float
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 
 def _over(n: OnnxNode) -> tuple[tuple[int, ...] | None, bool]:
@@ -22,10 +22,10 @@ def _over(n: OnnxNode) -> tuple[tuple[int, ...] | None, bool]:
 
 def _reduction(
     kind: str,
-    before: Callable[[OnnxValue], OnnxValue] | None = None,
-    after: Callable[[OnnxValue], OnnxValue] | None = None,
-) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
+    before: Callable[[GraphValue], GraphValue] | None = None,
+    after: Callable[[GraphValue], GraphValue] | None = None,
+) -> Callable[[OnnxNode], GraphValue]:
+    def convert(n: OnnxNode) -> GraphValue:
         axes, keepdims = _over(n)
         x = before(n[0]) if before else n[0]
         x = reduced(kind, x, axes, keepdims)
@@ -34,7 +34,7 @@ def _reduction(
     return convert
 
 
-def reduced(kind: str, x: OnnxValue, axes: tuple[int, ...] | None, keepdims: bool) -> OnnxValue:
+def reduced(kind: str, x: GraphValue, axes: tuple[int, ...] | None, keepdims: bool) -> GraphValue:
     """`Builder.reduce`, also of empty arrays and of types that mxlite's reductions do not take."""
     b = x.builder
     chosen = range(x.rank) if axes is None else [b.axis(i, x.rank) for i in axes]
@@ -58,25 +58,25 @@ def _of_nothing(kind: str, dtype: Any) -> Any:
     return {"sum": 0, "prod": 1, "mean": np.nan}[kind]
 
 
-def _square(x: OnnxValue) -> OnnxValue:
+def _square(x: GraphValue) -> GraphValue:
     return x * x
 
 
-def _abs(x: OnnxValue) -> OnnxValue:
+def _abs(x: GraphValue) -> GraphValue:
     return x.builder.op("abs", x)
 
 
-def _root(x: OnnxValue) -> OnnxValue:
+def _root(x: GraphValue) -> GraphValue:
     if is_float(x.dtype):
         return x.builder.op("sqrt", x)
     return x.builder.cast(x.builder.op("sqrt", x.builder.cast(x, np.float64)), x.dtype)
 
 
-def _log(x: OnnxValue) -> OnnxValue:
+def _log(x: GraphValue) -> GraphValue:
     return x.builder.op("log", x)
 
 
-def log_sum_exp(n: OnnxNode) -> OnnxValue:
+def log_sum_exp(n: OnnxNode) -> GraphValue:
     """The largest is taken out first, so that nothing overflows."""
     b, x = n.builder, n[0]
     axes, keepdims = _over(n)
@@ -89,8 +89,8 @@ def log_sum_exp(n: OnnxNode) -> OnnxValue:
     return b.reshape(total, shape)
 
 
-def _arg(kind: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
+def _arg(kind: str) -> Callable[[OnnxNode], GraphValue]:
+    def convert(n: OnnxNode) -> GraphValue:
         b, x = n.builder, n[0]
         axis, keepdims = b.axis(n.whole("axis", 0), x.rank), n.flag("keepdims", True)
         last = n.version >= 12 and n.flag("select_last_index")
@@ -106,8 +106,8 @@ def _arg(kind: str) -> Callable[[OnnxNode], OnnxValue]:
     return convert
 
 
-def _cumulative(kind: str) -> Callable[[OnnxNode], OnnxValue]:
-    def convert(n: OnnxNode) -> OnnxValue:
+def _cumulative(kind: str) -> Callable[[OnnxNode], GraphValue]:
+    def convert(n: OnnxNode) -> GraphValue:
         b, x = n.builder, n[0]
         axis = b.axis(int(n.known_number(1, "axis")), x.rank)
         return b.op(kind, x, axis=axis, exclusive=n.flag("exclusive"), reverse=n.flag("reverse"))

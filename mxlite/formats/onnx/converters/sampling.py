@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..errors import NotSupportedError
+from ...building.errors import NotSupportedError
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
 from .elementwise import rounded
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -24,13 +24,13 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 class Image:
     """Data (N, C, spatial...) as a table with one row for each position of each sample."""
 
-    def __init__(self, x: OnnxValue) -> None:
+    def __init__(self, x: GraphValue) -> None:
         b = x.builder
         self.size, self.channels, self.batch = x.shape[2:], x.shape[1], x.shape[0]
         turned = b.transpose(x, (0, *range(2, x.rank), 1))
         self.table = b.reshape(turned, (self.batch * prod(self.size), self.channels))
 
-    def rows(self, places: list[OnnxValue], samples: OnnxValue) -> OnnxValue:
+    def rows(self, places: list[GraphValue], samples: GraphValue) -> GraphValue:
         """(..., C): the elements at whole places, one value for each axis, all in range."""
         b = self.table.builder
         flat = samples * prod(self.size)
@@ -39,7 +39,7 @@ class Image:
         return b.op("take", self.table, flat)
 
 
-def grid_sample(n: OnnxNode) -> OnnxValue:
+def grid_sample(n: OnnxNode) -> GraphValue:
     b, x, grid = n.builder, n[0], n[1]
     mode = n.text("mode", "linear")
     mode = _MODES.get(mode, mode)
@@ -72,7 +72,7 @@ def grid_sample(n: OnnxNode) -> OnnxValue:
     return b.transpose(total, (0, rank + 1, *range(1, rank + 1)))
 
 
-def _taps(at: OnnxValue, mode: str) -> list[tuple[OnnxValue, OnnxValue | None]]:
+def _taps(at: GraphValue, mode: str) -> list[tuple[GraphValue, GraphValue | None]]:
     """The whole-number positions around a coordinate, and their weights."""
     b = at.builder
     if mode == "nearest":
@@ -84,7 +84,7 @@ def _taps(at: OnnxValue, mode: str) -> list[tuple[OnnxValue, OnnxValue | None]]:
     return [(first + i, _cubic(part, i)) for i in (-1, 0, 1, 2)]
 
 
-def _cubic(part: OnnxValue, i: int, a: float = -0.75) -> OnnxValue:
+def _cubic(part: GraphValue, i: int, a: float = -0.75) -> GraphValue:
     """Weight of the tap at i for a coordinate at `part` in [0, 1). R. Keys, 1981, cubic convolution."""
     b = part.builder
     d = b.op("abs", part - float(i))
@@ -95,8 +95,8 @@ def _cubic(part: OnnxValue, i: int, a: float = -0.75) -> OnnxValue:
 
 
 def _inside(
-    place: OnnxValue, weight: OnnxValue | None, length: int, padding: str, align: bool
-) -> tuple[OnnxValue, OnnxValue | None]:
+    place: GraphValue, weight: GraphValue | None, length: int, padding: str, align: bool
+) -> tuple[GraphValue, GraphValue | None]:
     """A position clipped to [0, length); with zero padding positions outside have weight 0."""
     b = place.builder
     if padding == "reflection":
@@ -111,7 +111,7 @@ def _inside(
     return bounded, weight
 
 
-def roi_align(n: OnnxNode) -> OnnxValue:
+def roi_align(n: OnnxNode) -> GraphValue:
     b, rois, samples = n.builder, n[1], n[2]
     if n.choice("mode", "avg", "max") == "max":
         raise NotSupportedError("mode 'max'")

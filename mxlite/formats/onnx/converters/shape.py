@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..builder import broadcast_shapes, LARGEST_FOLDED
+from ...building.builder import broadcast_shapes, LARGEST_FOLDED
+from ...building.errors import NotSupportedError
+from ...building.moves import padded, take_range
+from ...building.value import GraphValue
 from ..dtypes import numpy_type
-from ..errors import NotSupportedError
 from ..node import OnnxNode
-from ..value import OnnxValue
 
 
-def constant(n: OnnxNode) -> OnnxValue:
+def constant(n: OnnxNode) -> GraphValue:
     b = n.builder
     makers: dict[str, Callable[[], Any]] = {
         "value": lambda: n.tensor("value"),
@@ -31,7 +32,7 @@ def constant(n: OnnxNode) -> OnnxValue:
     raise NotSupportedError(f"constants given as {sorted(n.attributes)}")
 
 
-def constant_of_shape(n: OnnxNode) -> OnnxValue:
+def constant_of_shape(n: OnnxNode) -> GraphValue:
     shape = _lengths(n.known_ints(0, "shape") or ())
     value = n.tensor("value") if n.has("value") else np.zeros(1, np.float32)
     if value.size != 1:
@@ -45,16 +46,16 @@ def _lengths(values: tuple[int, ...]) -> tuple[int, ...]:
     return values
 
 
-def shape_of(n: OnnxNode) -> OnnxValue:
+def shape_of(n: OnnxNode) -> GraphValue:
     dims = n[0].shape
     return n.builder.ints(dims[slice(n.whole("start", 0), n.whole("end", None))])
 
 
-def size_of(n: OnnxNode) -> OnnxValue:
+def size_of(n: OnnxNode) -> GraphValue:
     return n.builder.constant(np.int64(n[0].size))
 
 
-def reshape(n: OnnxNode) -> OnnxValue:
+def reshape(n: OnnxNode) -> GraphValue:
     """Reshape: 0 keeps a length unless `allowzero`, -1 is inferred."""
     b, x = n.builder, n[0]
     codes = n.wholes("shape") if n.version < 5 else n.known_ints(1, "shape")
@@ -76,7 +77,7 @@ def _followed(codes: tuple[int, ...], dims: tuple[int, ...], zero_is_zero: bool)
     return out
 
 
-def flatten(n: OnnxNode) -> OnnxValue:
+def flatten(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     axis = n.whole("axis", 1)
     axis = axis + x.rank if axis < 0 else axis
@@ -85,7 +86,7 @@ def flatten(n: OnnxNode) -> OnnxValue:
     return b.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def squeeze(n: OnnxNode) -> OnnxValue:
+def squeeze(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     axes = n.axes(1)
     gone = {i for i, d in enumerate(x.shape) if d == 1} if axes is None else {b.axis(i, x.rank) for i in axes}
@@ -94,7 +95,7 @@ def squeeze(n: OnnxNode) -> OnnxValue:
     return b.reshape(x, (d for i, d in enumerate(x.shape) if i not in gone))
 
 
-def unsqueeze(n: OnnxNode) -> OnnxValue:
+def unsqueeze(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     axes = n.axes(1) or ()
     rank = x.rank + len(axes)
@@ -105,7 +106,7 @@ def unsqueeze(n: OnnxNode) -> OnnxValue:
     return b.reshape(x, [1 if i in places else next(dims) for i in range(rank)])
 
 
-def transpose(n: OnnxNode) -> OnnxValue:
+def transpose(n: OnnxNode) -> GraphValue:
     x = n[0]
     axes = n.wholes("perm", None) or tuple(range(x.rank))[::-1]
     if sorted(axes) != list(range(x.rank)):
@@ -113,14 +114,14 @@ def transpose(n: OnnxNode) -> OnnxValue:
     return n.builder.transpose(x, axes)
 
 
-def concat(n: OnnxNode) -> OnnxValue:
+def concat(n: OnnxNode) -> GraphValue:
     b, values = n.builder, n.present()
     if n.version < 4:
         return b.concat(values, n.whole("axis", 1))
     return b.concat(values, b.axis(n.whole("axis"), values[0].rank))
 
 
-def split(n: OnnxNode) -> tuple[OnnxValue, ...]:
+def split(n: OnnxNode) -> tuple[GraphValue, ...]:
     b, x = n.builder, n[0]
     axis = b.axis(n.whole("axis", 0), x.rank)
     sizes = n.axes(1, "split")
@@ -138,7 +139,7 @@ def split(n: OnnxNode) -> tuple[OnnxValue, ...]:
     return tuple(b.slice(x, axis, end - size, end) for end, size in zip(ends, sizes))
 
 
-def cut(n: OnnxNode) -> OnnxValue:
+def cut(n: OnnxNode) -> GraphValue:
     """Slice: attributes before opset 10, inputs since; numbers out of range are clipped."""
     x = n[0]
     if n.version < 10:
@@ -157,30 +158,12 @@ def cut(n: OnnxNode) -> OnnxValue:
     return x
 
 
-def take_range(x: OnnxValue, axis: int, where: range) -> OnnxValue:
-    """The elements of one axis at the places of a range."""
-    b = x.builder
-    if not len(where):
-        shape = (*x.shape[:axis], 0, *x.shape[axis + 1 :])
-        return b.full(shape, 0, x.dtype)
-    if where.step > 0:
-        return b.slice(x, axis, where.start, where[-1] + 1, where.step)
-    if where.step == -1 and len(where) == x.shape[axis]:
-        return b.op("reverse", x, axis=(axis,))
-    return take_range(b.op("reverse", x, axis=(axis,)), axis, _mirrored(where, x.shape[axis]))
-
-
-def _mirrored(where: range, length: int) -> range:
-    """The same places in the reversed axis."""
-    return range(length - 1 - where.start, length - where[-1], -where.step)
-
-
-def expand(n: OnnxNode) -> OnnxValue:
+def expand(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     return b.expand(x, broadcast_shapes(x.shape, n.known_ints(1, "shape") or ()))
 
 
-def tile(n: OnnxNode) -> OnnxValue:
+def tile(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     reps = n.known_ints(1, "repeats") or ()
     if n.version < 6:
@@ -193,7 +176,7 @@ def tile(n: OnnxNode) -> OnnxValue:
     return b.op("tile", x, reps=reps) if reps else x
 
 
-def pad(n: OnnxNode) -> OnnxValue:
+def pad(n: OnnxNode) -> GraphValue:
     """Attributes before opset 11, inputs since; axes since 18. Negative numbers cut off."""
     x = n[0]
     mode = n.choice("mode", "constant", "edge", "reflect", "wrap")
@@ -213,31 +196,7 @@ def pad(n: OnnxNode) -> OnnxValue:
     return padded(x, sides, mode, fill)
 
 
-def padded(x: OnnxValue, sides: list[tuple[int, int]], mode: str = "constant", fill: float = 0) -> OnnxValue:
-    """`x` with (before, after) elements added to each axis, or cut off where negative."""
-    b = x.builder
-    for axis, (before, after) in enumerate(sides):
-        begin, end = max(0, -before), x.shape[axis] - max(0, -after)
-        if (begin, end) != (0, x.shape[axis]):
-            x = take_range(x, axis, range(begin, max(begin, end)))
-    sides = [(max(0, p), max(0, q)) for p, q in sides]
-    if not any(map(any, sides)):
-        return x
-    if x.array is not None and x.size <= LARGEST_FOLDED // 4:
-        how = {"constant_values": fill} if mode == "constant" else {}
-        return b.constant(np.pad(x.array, sides, mode, **how))  # type: ignore[call-overload]
-    short = any(max(pair) >= d for pair, d in zip(sides, x.shape) if any(pair))
-    if mode in ("constant", "edge") or (mode == "reflect" and not short):
-        widths = tuple(w for pair in sides for w in pair)
-        return b.op("Pad", x, mode=mode, pad_width=widths, constant_value=float(fill))
-    for axis, (before, after) in enumerate(sides):
-        if before or after:
-            places = np.pad(np.arange(x.shape[axis]), (before, after), mode)  # type: ignore[call-overload]
-            x = b.op("take", x, b.constant(places, np.int64), axis=axis)
-    return x
-
-
-def center_crop_pad(n: OnnxNode) -> OnnxValue:
+def center_crop_pad(n: OnnxNode) -> GraphValue:
     """Each axis cropped or padded in the middle; an odd element goes to the end."""
     x = n[0]
     wanted = n.known_ints(1, "shape") or ()
@@ -251,7 +210,7 @@ def center_crop_pad(n: OnnxNode) -> OnnxValue:
     return padded(x, sides)
 
 
-def range_of(n: OnnxNode) -> OnnxValue:
+def range_of(n: OnnxNode) -> GraphValue:
     start, limit, delta = (n.array(i, w) for i, w in enumerate(("start", "limit", "delta")))
     dtype = start.dtype
     first, last, step = (a.reshape(()).item() for a in (start, limit, delta))
@@ -263,7 +222,7 @@ def range_of(n: OnnxNode) -> OnnxValue:
     return n.builder.constant((np.arange(count) * step + first).astype(dtype))
 
 
-def eye_like(n: OnnxNode) -> OnnxValue:
+def eye_like(n: OnnxNode) -> GraphValue:
     x = n[0]
     if x.rank != 2 or x.size > LARGEST_FOLDED:
         raise FormatError(f"needs a matrix, got shape {x.shape}.")
@@ -271,7 +230,7 @@ def eye_like(n: OnnxNode) -> OnnxValue:
     return n.builder.constant(np.eye(x.shape[0], x.shape[1], n.whole("k", 0), dtype))
 
 
-def trilu(n: OnnxNode) -> OnnxValue:
+def trilu(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     k, upper = int(n.known_number(1, "k", 0)), n.flag("upper", True)
     if x.rank < 2:
@@ -283,7 +242,7 @@ def trilu(n: OnnxNode) -> OnnxValue:
     return b.op("triu" if upper else "tril", x, k=max(-rows, min(k, columns)))
 
 
-def depth_to_space(n: OnnxNode) -> OnnxValue:
+def depth_to_space(n: OnnxNode) -> GraphValue:
     b, x, size = n.builder, n[0], n.whole("blocksize")
     batch, channels, height, width = x.shape
     if n.choice("mode", "DCR", "CRD") == "DCR":
@@ -295,7 +254,7 @@ def depth_to_space(n: OnnxNode) -> OnnxValue:
     return b.reshape(x, (batch, channels // size**2, height * size, width * size))
 
 
-def space_to_depth(n: OnnxNode) -> OnnxValue:
+def space_to_depth(n: OnnxNode) -> GraphValue:
     b, x, size = n.builder, n[0], n.whole("blocksize")
     batch, channels, height, width = x.shape
     x = b.reshape(x, (batch, channels, height // size, size, width // size, size))

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ..builder import LARGEST_FOLDED
-from ..errors import NotSupportedError
+from ...building.builder import LARGEST_FOLDED
+from ...building.errors import NotSupportedError
+from ...building.matrices import along_axis
+from ...building.moves import padded
+from ...building.value import GraphValue
 from ..node import OnnxNode
-from ..value import OnnxValue
-from .linear import along_axis
-from .shape import padded
 
 
 def _waves(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -24,7 +24,7 @@ def _waves(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.cos(angle), np.sin(angle)
 
 
-def _parts(x: OnnxValue) -> tuple[OnnxValue, OnnxValue | None]:
+def _parts(x: GraphValue) -> tuple[GraphValue, GraphValue | None]:
     """Real and imaginary part of an array whose last axis has one or both, that axis dropped."""
     b, shape = x.builder, x.shape[:-1]
     if x.shape[-1] == 1:
@@ -34,15 +34,15 @@ def _parts(x: OnnxValue) -> tuple[OnnxValue, OnnxValue | None]:
     return b.reshape(b.slice(x, -1, 0, 1), shape), b.reshape(b.slice(x, -1, 1, 2), shape)
 
 
-def _joined(real: OnnxValue, imaginary: OnnxValue) -> OnnxValue:
+def _joined(real: GraphValue, imaginary: GraphValue) -> GraphValue:
     b, shape = real.builder, (*real.shape, 1)
     return b.concat([b.reshape(real, shape), b.reshape(imaginary, shape)], real.rank)
 
 
-Complex = tuple[OnnxValue, OnnxValue | None]
+Complex = tuple[GraphValue, GraphValue | None]
 
 
-def _times(x: Complex, cos: Any, sin: Any, product: Callable[[OnnxValue, Any], OnnxValue]) -> Complex:
+def _times(x: Complex, cos: Any, sin: Any, product: Callable[[GraphValue, Any], GraphValue]) -> Complex:
     """x * (cos + i sin) in the sense of `product`."""
     b, (real, imaginary) = x[0].builder, x
     out_real, out_imaginary = product(real, cos), product(real, sin)
@@ -90,8 +90,8 @@ def _fourier(x: Complex, sign: int) -> Complex:
 
 
 def _transform(
-    real: OnnxValue, imaginary: OnnxValue | None, axis: int, count: int, sign: int
-) -> tuple[OnnxValue, OnnxValue]:
+    real: GraphValue, imaginary: GraphValue | None, axis: int, count: int, sign: int
+) -> tuple[GraphValue, GraphValue]:
     """(re, im) of the first `count` frequencies along an axis."""
     b = real.builder
     order = [i for i in range(real.rank) if i != axis] + [axis]
@@ -104,7 +104,7 @@ def _transform(
     return out[0], out[1]
 
 
-def dft(n: OnnxNode) -> OnnxValue:
+def dft(n: OnnxNode) -> GraphValue:
     b, x = n.builder, n[0]
     default = -2 if n.version >= 20 else 1
     axis = int(n.known_number(2, "axis", default)) if n.version >= 20 else n.whole("axis", default)
@@ -126,7 +126,7 @@ def dft(n: OnnxNode) -> OnnxValue:
     return out * (1 / length) if inverse else out
 
 
-def _real_inverse(real: OnnxValue, imaginary: OnnxValue | None, axis: int, length: int) -> OnnxValue:
+def _real_inverse(real: GraphValue, imaginary: GraphValue | None, axis: int, length: int) -> GraphValue:
     """From the first half of a spectrum, whose other half mirrors it; the result is real."""
     b = real.builder
     cos, sin = _waves(length, length)
@@ -141,7 +141,7 @@ def _real_inverse(real: OnnxValue, imaginary: OnnxValue | None, axis: int, lengt
     return b.reshape(out, (*out.shape, 1))
 
 
-def stft(n: OnnxNode) -> OnnxValue:
+def stft(n: OnnxNode) -> GraphValue:
     """Frames of the signal, each times the window, each transformed."""
     b, x, window = n.builder, n[0], n.get(2)
     step = int(n.known_number(1, "frame_step"))

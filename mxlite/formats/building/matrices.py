@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..value import OnnxValue
+from .value import GraphValue
 
 
-def along_axis(x: OnnxValue, axis: int, matrix: np.ndarray) -> OnnxValue:
+def along_axis(x: GraphValue, axis: int, matrix: np.ndarray) -> GraphValue:
     """``out[..., i, ...] = sum over j of matrix[i, j] * x[..., j, ...]`` with i and j at `axis`."""
     b, axis = x.builder, axis % x.rank
     weight = b.constant(matrix, x.dtype)

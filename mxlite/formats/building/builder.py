@@ -19,9 +19,9 @@ from ...graph import Entry, Op, Shape
 from ...ops import TABLE
 from ...symbol import Symbol, Variable
 from ...symbol.compose import call, parameter_text, typed_attrs
-from .dtypes import is_float, running_type
 from .errors import NotSupportedError
-from .value import OnnxValue
+from .types import is_float, running_type
+from .value import GraphValue
 
 LARGEST_FOLDED = 1 << 22
 """The most elements of an array computed while importing; anything larger is a node."""
@@ -52,25 +52,25 @@ _WHOLE_SCALARS = frozenset("add sub mul maximum minimum".split())
 class Builder:
     """Builds nodes and holds the arrays of variables."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
         self.arrays: dict[str, np.ndarray] = {}  # variable -> its value, if known
-        self.label = "onnx"  # new nodes are named after the ONNX node being converted
+        self.label = self._label = label  # new nodes are named after the node being converted
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
-        self._variables: dict[int, tuple[OnnxValue, Entry]] = {}  # constants that became variables, by id
+        self._variables: dict[int, tuple[GraphValue, Entry]] = {}  # constants that became variables, by id
         self._nodes = 0
 
     # -- values ------------------------------------------------------------------------------------
 
-    def constant(self, array: Any, dtype: Any = None) -> OnnxValue:
+    def constant(self, array: Any, dtype: Any = None) -> GraphValue:
         """A value that is known now."""
         array = np.asarray(array, dtype)
-        return OnnxValue(self, array.shape, array.dtype, array, None)
+        return GraphValue(self, array.shape, array.dtype, array, None)
 
-    def ints(self, values: Iterable[int]) -> OnnxValue:
+    def ints(self, values: Iterable[int]) -> GraphValue:
         return self.constant(list(values), np.int64)
 
-    def full(self, shape: Shape, number: Any, dtype: Any) -> OnnxValue:
+    def full(self, shape: Shape, number: Any, dtype: Any) -> GraphValue:
         """An array of one number; a node if it is large."""
         dtype = np.dtype(dtype)
         if prod(shape) <= LARGEST_GROWN:
@@ -81,7 +81,7 @@ class Builder:
 
     def variable(
         self, name: str, shape: Shape, dtype: Any, array: np.ndarray | None = None, **settings: Any
-    ) -> OnnxValue:
+    ) -> GraphValue:
         """A free input of the graph: data, or a parameter whose value is `array`."""
         running_type(dtype, f"{name!r}")
         name = self.unique(name)
@@ -89,11 +89,11 @@ class Builder:
             self.arrays[name] = array
             settings |= {"shape": shape} if shape and 0 not in shape else {}
         symbol = Variable(name, dtype=dtype, **settings)
-        return OnnxValue(self, shape, dtype, None, symbol.entries[0])
+        return GraphValue(self, shape, dtype, None, symbol.entries[0])
 
     def unique(self, name: str) -> str:
         """`name`, with a number appended if it is taken."""
-        name = name or "onnx"
+        name = name or self._label
         if name not in self._names:
             self._names.add(name)
             return name
@@ -104,7 +104,7 @@ class Builder:
         self._names.add(candidate)
         return candidate
 
-    def entry(self, value: OnnxValue) -> Entry:
+    def entry(self, value: GraphValue) -> Entry:
         """The graph entry of `value`; a constant becomes a variable that optimizers leave alone."""
         if value.entry is not None:
             return value.entry
@@ -118,7 +118,7 @@ class Builder:
             kept = self._variables[id(value.array)] = (value, variable.entry)  # the value keeps its id taken
         return kept[1]
 
-    def numbers(self, value: OnnxValue, what: str) -> np.ndarray:
+    def numbers(self, value: GraphValue, what: str) -> np.ndarray:
         """The elements of a value that must be known while importing.
 
         A value that depends on constants, parameters and inputs of known value is computed here.
@@ -144,12 +144,12 @@ class Builder:
 
     # -- operators ---------------------------------------------------------------------------------
 
-    def op(self, name: str, *inputs: OnnxValue, **parameters: Any) -> OnnxValue:
+    def op(self, name: str, *inputs: GraphValue, **parameters: Any) -> GraphValue:
         """The output of one call of a mxlite operator, the only visible one."""
         (result,) = self.ops(name, *inputs, **parameters)
         return result
 
-    def ops(self, name: str, *inputs: OnnxValue, **parameters: Any) -> tuple[OnnxValue, ...]:
+    def ops(self, name: str, *inputs: GraphValue, **parameters: Any) -> tuple[GraphValue, ...]:
         """The visible outputs of one call of a mxlite operator."""
         op = TABLE.get(name)
         if op is None:
@@ -182,7 +182,7 @@ class Builder:
         entries = [self.entry(v) for v in inputs]
         node = call(op, name, entries, {}, parameters_given(parameters), self._name())
         return tuple(
-            OnnxValue(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
+            GraphValue(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
         )
 
     def _name(self) -> str:
@@ -190,9 +190,9 @@ class Builder:
 
     # -- common operations of converters -----------------------------------------------------------
 
-    def binary(self, kind: str, left: OnnxValue, right: Any) -> OnnxValue:
+    def binary(self, kind: str, left: GraphValue, right: Any) -> GraphValue:
         """`left` kind `right`, broadcasting: add, sub, mul, div, power, maximum, minimum and comparisons."""
-        if not isinstance(right, OnnxValue):
+        if not isinstance(right, GraphValue):
             return self.op(_SCALAR[kind], left, scalar=float(right))
         if left.dtype != right.dtype:
             raise FormatError(f"both sides must have one type, got {left.dtype} and {right.dtype}.")
@@ -206,17 +206,17 @@ class Builder:
             return self.op(_SAME_SHAPE[kind], left, right)
         return self.op(f"broadcast_{kind}", left, right)
 
-    def reverse(self, kind: str, right: OnnxValue, left: float) -> OnnxValue:
+    def reverse(self, kind: str, right: GraphValue, left: float) -> GraphValue:
         """`binary` with a Python number on the left side."""
         return self.op(_REVERSED[kind], right, scalar=float(left))
 
-    def compare(self, kind: str, left: OnnxValue, right: Any) -> OnnxValue:
+    def compare(self, kind: str, left: GraphValue, right: Any) -> GraphValue:
         """A comparison, as bool; MXNet's give the operands' type."""
         if left.dtype == np.bool_:
-            left, right = (self.cast(v, np.uint8) if isinstance(v, OnnxValue) else v for v in (left, right))
+            left, right = (self.cast(v, np.uint8) if isinstance(v, GraphValue) else v for v in (left, right))
         return self.cast(self.binary(kind, left, right), np.bool_)
 
-    def cast(self, value: OnnxValue, dtype: Any) -> OnnxValue:
+    def cast(self, value: GraphValue, dtype: Any) -> GraphValue:
         dtype = np.dtype(dtype)
         if dtype == value.dtype:
             return value
@@ -226,7 +226,7 @@ class Builder:
         running_type(dtype, "the result")
         return self.op("Cast", value, dtype=str(dtype))
 
-    def reshape(self, value: OnnxValue, shape: Iterable[int]) -> OnnxValue:
+    def reshape(self, value: GraphValue, shape: Iterable[int]) -> GraphValue:
         """The value with exactly this shape, 0-d and empty ones too."""
         shape = tuple(int(d) for d in shape)
         if shape == value.shape:
@@ -237,7 +237,7 @@ class Builder:
             return self.constant(value.array.reshape(shape))
         return self.op("_reshape_to", value, shape=shape)
 
-    def expand(self, value: OnnxValue, shape: Shape) -> OnnxValue:
+    def expand(self, value: GraphValue, shape: Shape) -> GraphValue:
         """The value broadcast to `shape`, which may have more axes."""
         if value.shape == shape:
             return value
@@ -248,18 +248,18 @@ class Builder:
             return self.constant(np.broadcast_to(value.array, shape))
         return self.op("broadcast_to", value, shape=shape)
 
-    def where(self, condition: OnnxValue, x: OnnxValue, y: OnnxValue) -> OnnxValue:
+    def where(self, condition: GraphValue, x: GraphValue, y: GraphValue) -> GraphValue:
         """`x` where the condition holds, else `y`, all three broadcasting."""
         shape = broadcast_shapes(condition.shape, x.shape, y.shape)
         return self.op("where", *(self.expand(v, shape) for v in (condition, x, y)))
 
-    def transpose(self, value: OnnxValue, axes: Iterable[int]) -> OnnxValue:
+    def transpose(self, value: GraphValue, axes: Iterable[int]) -> GraphValue:
         axes = tuple(axes)
         if axes == tuple(range(value.rank)):
             return value
         return self.op("transpose", value, axes=axes)
 
-    def slice(self, value: OnnxValue, axis: int, begin: int, end: int, step: int = 1) -> OnnxValue:
+    def slice(self, value: GraphValue, axis: int, begin: int, end: int, step: int = 1) -> GraphValue:
         """Elements [begin, end) of one axis; both in range."""
         axis %= value.rank
         if (begin, end, step) == (0, value.shape[axis], 1):
@@ -277,7 +277,7 @@ class Builder:
             step=f"({','.join((*open_axes, str(step)))},)",
         )
 
-    def concat(self, values: list[OnnxValue], axis: int) -> OnnxValue:
+    def concat(self, values: list[GraphValue], axis: int) -> GraphValue:
         if len(values) == 1:
             return values[0]
         if all(v.array is not None for v in values):
@@ -285,8 +285,8 @@ class Builder:
         return self.op("Concat", *values, dim=axis)
 
     def reduce(
-        self, kind: str, value: OnnxValue, axes: Iterable[int] | None, keepdims: bool = True
-    ) -> OnnxValue:
+        self, kind: str, value: GraphValue, axes: Iterable[int] | None, keepdims: bool = True
+    ) -> GraphValue:
         """sum, mean, max, min or prod over `axes` (None: all), with the shape ONNX wants."""
         rank = value.rank
         chosen = tuple(range(rank)) if axes is None else tuple(sorted({self.axis(i, rank) for i in axes}))
@@ -304,7 +304,7 @@ class Builder:
             raise FormatError(f"axis {axis} is not one of {rank} axes.")
         return int(axis) % max(rank, 1)
 
-    def matmul(self, left: OnnxValue, right: OnnxValue) -> OnnxValue:
+    def matmul(self, left: GraphValue, right: GraphValue) -> GraphValue:
         """numpy's matmul: matrices in the last two axes, broadcasting over the others."""
         if not left.rank or not right.rank:
             raise FormatError(f"a matrix product needs axes, got {left.shape} and {right.shape}.")
@@ -321,7 +321,7 @@ class Builder:
             shape = (*shape[: -2 if not vectors[1] else -1], *shape[len(shape) if vectors[1] else -1 :])
         return self.reshape(out, shape)
 
-    def _matmul(self, left: OnnxValue, right: OnnxValue) -> OnnxValue:
+    def _matmul(self, left: GraphValue, right: GraphValue) -> GraphValue:
         if right.rank == 2:
             return self.op("dot", left, right)
         batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -355,7 +355,7 @@ def parameters_given(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in parameters.items() if v is not None}
 
 
-def _number(kind: str, scalar: OnnxValue, other: OnnxValue) -> float | None:
+def _number(kind: str, scalar: GraphValue, other: GraphValue) -> float | None:
     """The one number in a constant, if the operator with a scalar computes the same."""
     if scalar.array is None or scalar.size != 1 or scalar.rank > other.rank or other.array is not None:
         return None
@@ -367,7 +367,7 @@ def _number(kind: str, scalar: OnnxValue, other: OnnxValue) -> float | None:
     return None
 
 
-def _infer(op: type[Op], attrs: Any, inputs: tuple[OnnxValue, ...]) -> tuple[Any, Any]:
+def _infer(op: type[Op], attrs: Any, inputs: tuple[GraphValue, ...]) -> tuple[Any, Any]:
     shapes, dtypes = [v.shape for v in inputs], [v.dtype for v in inputs]
     names = op.input_names(attrs)
     if len(names) != len(inputs):
@@ -389,7 +389,7 @@ def _infer(op: type[Op], attrs: Any, inputs: tuple[OnnxValue, ...]) -> tuple[Any
     return tuple(map(tuple, out_shapes)), out_dtypes
 
 
-def _run(name: str, inputs: tuple[OnnxValue, ...], parameters: Mapping[str, Any]) -> list[np.ndarray]:
+def _run(name: str, inputs: tuple[GraphValue, ...], parameters: Mapping[str, Any]) -> list[np.ndarray]:
     arrays = [nd.array(v.array, dtype=v.dtype) for v in inputs]
     result = getattr(nd, name)(*arrays, **parameters_given(parameters))
     try:
