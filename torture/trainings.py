@@ -85,7 +85,7 @@ def _provoke(kind: str, number: int, prefix: str) -> None:
     """
     if kind == "full":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (number, number))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (number, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         return
     left = [number]
 
@@ -122,6 +122,7 @@ def main() -> None:
                     file.write(digest)
                 status = 0
             except BaseException as error:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
                 with open(asked["errors"], "w") as file:
                     file.write(f"{type(error).__name__}: {error}")
             finally:

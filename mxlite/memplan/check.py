@@ -304,7 +304,7 @@ class _Replay:
                     raise PlanError(
                         f"{self.worker(s)} writes {self.name(content)} over its input {self.name(old)}."
                     )
-                if ins.count(old) != 1:
+                if sum(value_of[i] == value_of[old] for i in ins) != 1:
                     raise PlanError(f"{self.worker(s)} reads {self.name(old)} twice and writes over it.")
             for user in self.users[old]:
                 self.need(s, user, why)

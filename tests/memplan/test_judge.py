@@ -27,6 +27,7 @@ from mxlite.memplan import (
 )
 from tests.memplan.plan_mutants import Broken, Machine, mutants, order_of
 from tests.memplan.problems import random_problem, residual
+from torture.parts import plans
 
 
 def plan_of(tasks, values, num_forward=None, counts=None):
@@ -148,6 +149,11 @@ def test_an_input_that_is_read_twice_and_overwritten():
     inputs = list(made.schedule.inputs)
     inputs[1] = (1, 1)
     refuse(replace(twice, schedule=replace(twice.schedule, inputs=tuple(inputs))), "twice")
+
+
+def test_one_of_two_instances_of_an_input_that_is_overwritten():
+    """In place is for values: which of two equal inputs a kernel may overwrite, nobody says."""
+    plans.problem(700000120, Counter())
 
 
 def test_an_input_that_is_overwritten_in_part():

@@ -230,7 +230,7 @@ def signals(seed: int, engine: ThreadedEngine) -> None:
                 armed = True
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(2e-5, 2e-3))
                 with mine.bulk(3) if interrupts % 2 else nullcontext():
-                    while True:
+                    while armed:  # an interrupt inside of a callback of the interpreter is dropped
                         turn += 1
                         k, me = turn % 4, turn
                         mine.push(lambda k=k, me=me: seen[k].append(me), (vars[(k + 1) % 4],), (vars[k],))  # type: ignore[misc]
