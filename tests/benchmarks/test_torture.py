@@ -9,6 +9,7 @@ import pytest
 from torture.__main__ import main, names
 from torture.allowance import Allowance, Outcome
 from torture.parts import planted, readers
+from torture.readers import total
 
 TREE = Path(__file__).parents[2]
 
@@ -66,3 +67,10 @@ def test_failures_are_printed_and_make_the_exit_status(monkeypatch, capsys, tmp_
     printed = capsys.readouterr().out
     assert "- planted: a wrong number (seed 1)" in printed
     assert (tmp_path / "table.md").read_text() == printed
+
+
+def test_tables_of_the_readers_are_added_up():
+    first = "| readers | … | symbol 16400 (3776 read, 23 s), csv 7 (0 read, 1 s); slowest 0.4 s |"
+    found = total.totals([first, first, "symbol 1 (1 read, 2 s)"])
+    assert found["symbol"] == {"files": 32801, "read": 7553, "seconds": 48}
+    assert total.table({"csv": found["csv"]}).splitlines()[-1] == "| csv | 14 | 0 | 2 |"
