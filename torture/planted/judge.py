@@ -162,7 +162,7 @@ FAULTS = [
     Fault(
         "the judge lets an input that is read twice be overwritten",
         "mxlite/memplan/check.py",
-        "if ins.count(old) != 1:",
+        "if sum(value_of[i] == value_of[old] for i in ins) != 1:",
         "if ins.count(old) > 2:",
         "tests/memplan/test_judge.py::test_an_input_that_is_read_twice_and_overwritten",
     ),
