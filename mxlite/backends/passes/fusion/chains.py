@@ -112,7 +112,7 @@ class _Chains:
                 found.append(joined)
             if joined is not None:
                 self._take(joined, node)
-            for e in node.inputs:
+            for e in (*node.inputs, *node.after):
                 made_by = self.group.get(e.node)
                 if made_by is not None and made_by.found() is not joined:
                     made_by.found().closed = True
