@@ -174,7 +174,7 @@ class _ConvolutionCastSearch:
         elif weight is not None:
             dtypes = [weight if n in _PARAMETERS else d for n, d in zip(names, dtypes)]
         shapes = tuple(graph.shapes[e] for e in forward.inputs)
-        outs = tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs))
+        outs = tuple(graph.shapes[e] for e in forward.outputs)
         read = {n for n in node.output_names if self.readers.all(output(node, n))}
         used = frozenset({*node.input_names, *read})
         return self.scratch_of(Request(node.op, attrs, shapes, outs, dtypes[0], tuple(dtypes), used))
