@@ -202,7 +202,7 @@ def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:
     """Input and output shapes of a forward call."""
     return (
         tuple(graph.shapes[e] for e in forward.inputs),
-        tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs)),
+        tuple(graph.shapes[e] for e in forward.outputs),
     )
 
 

@@ -232,7 +232,7 @@ def carries_gradient(graph: Graph, wrt: Sequence[Entry]) -> set[Entry]:
         for name, e in zip(node.input_names, node.inputs):
             passes = f"d_{name}" in makes or _gradient_is(op, name) is not None or node.forward is not None
             if e in wanted and passes:
-                wanted.update(Entry(node, i) for i in range(node.num_outputs))
+                wanted.update(node.outputs)
                 break
     return wanted
 

@@ -87,7 +87,7 @@ class _Shapes:
             self.follow(node)
             return
         assert node.op is not None
-        entries = [*node.inputs, *(Entry(node, i) for i in range(node.num_outputs))]
+        entries = [*node.inputs, *node.outputs]
         try:
             if node.op.same_shape:
                 self.equate(node, entries)
@@ -143,7 +143,7 @@ class _Shapes:
             told = (s if op.takes_open_shapes or known_shape(s) else None for s in ins)
             in_shapes, out_shapes = op.infer_shape(node.attrs, *told)
             return (*in_shapes, *out_shapes)
-        outs = [self.shapes.get(Entry(node, i)) for i in range(node.num_outputs)]
+        outs = [self.shapes.get(e) for e in node.outputs]
         for e, s in zip(node.inputs, op.infer_inputs(node.attrs, ins, outs)):
             if s is not None:
                 self.learn(e, tuple(s), node)

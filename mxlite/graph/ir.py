@@ -53,6 +53,11 @@ class Node:
         return len(self.op.output_names(self.attrs)) if self.op else 1
 
     @property
+    def outputs(self) -> tuple[Entry, ...]:
+        """Its outputs, the hidden ones included."""
+        return tuple(Entry(self, i) for i in range(self.num_outputs))
+
+    @property
     def num_visible_outputs(self) -> int:
         """Number of outputs that a user sees."""
         return self.op.num_visible_outputs(self.attrs) if self.op else 1
@@ -161,7 +166,7 @@ class Graph:
 
     def entries(self) -> Iterator[Entry]:
         """Every entry in the order of `nodes`."""
-        return (Entry(n, i) for n in self.nodes for i in range(n.num_outputs))
+        return (e for n in self.nodes for e in n.outputs)
 
     def uses(self) -> dict[Entry, int]:
         """How often each entry is read by a node or asked for as an output."""

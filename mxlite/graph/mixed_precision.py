@@ -137,7 +137,7 @@ class _Pass:
     def _operator(self, node: Node) -> None:
         assert node.op is not None
         known = tuple(self.graph.dtypes[e] for e in node.inputs)
-        outs = tuple(self.graph.dtypes[Entry(node, i)] for i in range(node.num_outputs))
+        outs = tuple(self.graph.dtypes[e] for e in node.outputs)
         types = self._narrow_types(node, known, outs)
         ins, outs = types or (known, outs)
         ins = self._unread_as_they_are(node, ins, outs)
@@ -162,7 +162,7 @@ class _Pass:
         new = self.node.get(old)
         if new is None:  # the forward node is not in the graph, as nobody reads it: so nothing was cast
             ins = [self.graph.dtypes[e] for e in node.inputs]
-            outs = [self.graph.dtypes[Entry(node, i)] for i in range(node.num_outputs)]
+            outs = [self.graph.dtypes[e] for e in node.outputs]
         else:
             kinds = {n: self.dtypes[e] for n, e in zip(new.input_names, new.inputs)}
             kinds |= {n: self.dtypes[Entry(new, i)] for i, n in enumerate(new.output_names)}
@@ -277,7 +277,7 @@ def _narrow_only(graph: Graph, policy: Policy) -> set[Node]:
     for node in reversed(graph.nodes):
         if node.op is None:
             continue
-        if not any(Entry(node, i) in seen for i in range(node.num_outputs)):
+        if not any(e in seen for e in node.outputs):
             nodes.add(node)
         kind = policy.precision(node.op)
         follows = kind == "narrow" or (kind in ("data", "every", "users") and node in nodes)

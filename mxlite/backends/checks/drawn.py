@@ -34,9 +34,7 @@ def kinds_of(graph: Graph) -> dict[str, str]:
             continue
         if node.op.mutated(node.attrs) and not node.op.aux:
             states.update(node.inputs[2:])  # of an update, after weight and gradient
-        passes_on = node.op.op_name in _SAME_NUMBERS and any(
-            Entry(node, i) in counts for i in range(node.num_outputs)
-        )
+        passes_on = node.op.op_name in _SAME_NUMBERS and any(e in counts for e in node.outputs)
         for name, e in zip(node.input_names, node.inputs):
             if name.endswith("var"):
                 states.add(e)  # of a norm folded by a pass

@@ -104,7 +104,7 @@ class _Layout:
                 for e in node.inputs:
                     self.first(e)
                 self.r.keep(node)
-                self.firsts.update(Entry(node, i) for i in range(node.num_outputs))
+                self.firsts.update(node.outputs)
         for e in graph.outputs:
             self.first(e)
         return self.r.graph(ordered=False)

@@ -33,5 +33,5 @@ def request_of(
 def request_of_node(made: Rewriter, node: Node, used: frozenset[str] | None = None) -> Request:
     """The request for a kernel of a node whose shapes `made` knows."""
     assert node.op is not None
-    outputs = tuple(made.shapes[Entry(node, i)] for i in range(node.num_outputs))
+    outputs = tuple(made.shapes[e] for e in node.outputs)
     return request_of(made, node.op, node.attrs, node.inputs, outputs, used)

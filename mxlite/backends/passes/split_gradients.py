@@ -42,7 +42,7 @@ def split_gradients(step: Step, target: Target) -> Step:
         if node.forward is not None and node.forward.op in target.apart:
             place = node.output_names.index("d_data")
             by_data = Entry(node, place)
-            others = [Entry(node, i) for i in range(node.num_outputs) if i != place]
+            others = [e for e in node.outputs if e != by_data]
             in_others = any(e in read for e in others)
             if in_others != (by_data in read):  # one gradient: it needs one factor
                 made.replace(node, _without(node, inputs, "weight" if in_others else "data", node.name))
@@ -73,7 +73,7 @@ def _alone(graph: Graph, node: Node, read: Set[Entry]) -> tuple[Entry, Node] | N
     forward = node.forward
     if forward is None or forward.op is None or not is_elementwise(forward.op):
         return None
-    wanted = [e for i in range(node.num_outputs) if (e := Entry(node, i)) in read]
+    wanted = [e for e in node.outputs if e in read]
     if len(wanted) != 1 or node.num_outputs == 1 or forward.op.derivative is None:
         return None
     given, (gradient,) = node.named_inputs, wanted

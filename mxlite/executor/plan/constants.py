@@ -15,7 +15,7 @@ import numpy as np
 
 from ...backends import Backend, rewrite
 from ...backends.rewrite import Rewrite, Stage, told
-from ...graph import Entry, Graph, Node, Shape
+from ...graph import Graph, Node, Shape
 from .step import Key, PlannedStep
 
 CONSTANTS = "constants"
@@ -31,7 +31,7 @@ def hoist(step: PlannedStep, backend: Backend, in_place: bool = False) -> Planne
     inputs = {key[1] for key, category in step.category.items() if category == "inputs"}
     if not inputs:
         return step
-    known = frozenset(Entry(n, i) for n in _constant(step.graph, inputs) for i in range(n.num_outputs))
+    known = frozenset(e for n in _constant(step.graph, inputs) for e in n.outputs)
     plain = rewrite.Step.of(step.graph, step.storage, train=step.train, constant=known, in_place=in_place)
     packed = backend.optimize().run(Stage.CONSTANTS, plain)
     graph = packed.graph

@@ -353,7 +353,7 @@ class _Run:
             for i, a in enumerate(ins):
                 if a.stype != "default":
                     ins[i] = self.values[node.inputs[i]] = a.plain()
-        outs = [Entry(node, i) for i in range(node.num_outputs)]
+        outs = [*node.outputs]
         if _is_host(node):
             results = self._host(node, ins, destination)
         elif node.forward is not None:

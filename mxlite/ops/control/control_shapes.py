@@ -164,7 +164,7 @@ def graph_flops(graph: Graph) -> int:
     total = 0
     for node in graph.nodes:
         if node.op is not None:
-            outs = [Entry(node, i) for i in range(node.num_outputs)]
+            outs = node.outputs
             total += node.op.flops(
                 node.attrs, tuple(graph.shapes[e] for e in node.inputs), tuple(graph.shapes[e] for e in outs)
             )

@@ -1,4 +1,4 @@
-"""What the arrays of convolutions and their gradients are in ``y = x convolved with w``.
+"""The roles of the arrays of convolutions and their gradients in ``y = x convolved with w``.
 
 Each operator of the family computes one of the three from the other two, and so does each gradient of one.
 """

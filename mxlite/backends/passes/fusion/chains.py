@@ -134,7 +134,7 @@ class _Chains:
     def _is_large(self, node: Node) -> bool:
         """True if there is an array of LEAST elements: faster to check than how they broadcast."""
         forward = node.forward or node
-        made = (Entry(forward, i) for i in range(forward.num_outputs))
+        made = forward.outputs
         return any(prod(self.graph.shapes[e]) >= LEAST for e in (*forward.inputs, *made))
 
     def _wanted(self, node: Node) -> list[int]:
@@ -214,7 +214,7 @@ def request_of(graph: Graph, node: Node, wanted: Iterable[int]) -> Request | Non
         node.op,
         node.attrs,
         tuple(graph.shapes[e] for e in forward.inputs),
-        tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs)),
+        tuple(graph.shapes[e] for e in forward.outputs),
         dtypes[0],
         dtypes,
         frozenset((*node.input_names, *(names[i] for i in wanted))),

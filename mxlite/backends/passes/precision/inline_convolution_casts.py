@@ -45,46 +45,37 @@ def inline_convolution_casts(step: Step, target: Target) -> Step:
     widening = search.widening()
     alone = {e for e in narrow if all(n in search.changed for n in step.readers.all(e))}
     gone = {e.node for e in alone} | {cast for casts in widening.values() for cast in casts}
-    made = Rewriter(step.graph)
+    layers = {n.forward or n for n in search.changed}
     widened: dict[Node, Node] = {}  # forward nodes, some of which are not in the graph
 
-    def wide(node: Node) -> Node:
+    def wide(made: Rewriter, node: Node) -> Node:
         """A convolution with its float32 weight."""
         if node not in widened:
             names = zip(node.input_names, node.inputs)
             inputs = tuple(narrow.get(e, made.of(e)) if n in _PARAMETERS else made.of(e) for n, e in names)
             widened[node] = replace(node, inputs=inputs)
-            for i in range(node.num_outputs):
-                was, e = Entry(node, i), Entry(widened[node], i)
+            for was, e in zip(node.outputs, widened[node].outputs):
                 made.shapes[e], made.dtypes[e] = made.shapes[was], made.dtypes[was]
         return widened[node]
 
-    for node in made.walk(step.num_forward):
-        if node in gone:
-            continue
-        if node in search.changed and node.forward is None:
-            new = wide(node)
+    def add(made: Rewriter, node: Node) -> None:
+        inputs = tuple(narrow[e] if e in alone else made.of(e) for e in node.inputs)
+        new = replace(node, inputs=inputs)
+        if node in layers:
+            new = wide(made, node)
+        elif node.op is NormedConvolutionWeightGradient:
+            new = replace(new, attrs=replace(node.attrs, wide=True))
         elif node in search.changed or node in widening:
-            inputs = tuple(narrow[e] if e in alone else made.of(e) for e in node.inputs)
-            new = replace(node, inputs=inputs)
-            if node.op is NormedConvolutionWeightGradient:
-                new = replace(new, attrs=replace(node.attrs, wide=True))
-            elif node.forward is not None:
-                new = replace(new, forward=wide(node.forward))
-        else:
-            new = made.renewed(node)
-            if node.forward in widened:  # a gradient of 16 bits, in a layer with a 16-bit weight
-                new = node if new.inputs == node.inputs else replace(new, forward=node.forward)
-        if new is node:
-            made.order.append(node)
-            continue
-        made.replace(node, new)
-        for i in range(node.num_outputs if node in widening else 0):
-            if Entry(new, i) in made.dtypes:
-                made.dtypes[Entry(new, i)] = float32
-        for cast in widening.get(node, ()):
-            made.put(Entry(cast), made.of(cast.inputs[0]))
-    return step.rewritten(made)
+            assert node.forward is not None
+            new = replace(new, forward=wide(made, node.forward))
+        made.replace(node, new)  # else a gradient of 16 bits, of a layer with a 16-bit weight: it stays that
+        if node in widening:
+            made.dtypes |= {e: float32 for e in new.outputs if e in made.dtypes}
+            for cast in widening[node]:
+                made.put(Entry(cast), made.of(cast.inputs[0]))
+
+    found = search.changed | widening.keys() | {n for n in step.operators if n.forward in layers}
+    return step.substituted(found, add, gone)
 
 
 class _ConvolutionCastSearch:
@@ -174,7 +165,7 @@ class _ConvolutionCastSearch:
         elif weight is not None:
             dtypes = [weight if n in _PARAMETERS else d for n, d in zip(names, dtypes)]
         shapes = tuple(graph.shapes[e] for e in forward.inputs)
-        outs = tuple(graph.shapes[Entry(forward, i)] for i in range(forward.num_outputs))
+        outs = tuple(graph.shapes[e] for e in forward.outputs)
         read = {n for n in node.output_names if self.readers.all(output(node, n))}
         used = frozenset({*node.input_names, *read})
         return self.scratch_of(Request(node.op, attrs, shapes, outs, dtypes[0], tuple(dtypes), used))

@@ -100,7 +100,7 @@ def _live(graph: Graph, reads: Reads, shown: Set[Entry]) -> np.ndarray:
     end: dict[Entry, int] = {}
     for node, place in reads.place.items():
         if node.op is not None:
-            end |= {Entry(node, i): place for i in range(node.num_outputs)}
+            end |= dict.fromkeys(node.outputs, place)
             end |= {e: place for e in node.inputs if node.num_outputs or e.node not in reads.backward}
     for node, place in reads.place.items():
         options = {} if node.op is None else node.op.in_place_options(node.attrs)

@@ -82,7 +82,7 @@ class Reads:
 
     def made(self, node: Node) -> list[Entry]:
         """The outputs of `node` that something reads."""
-        return [e for i in range(node.num_outputs) if (e := Entry(node, i)) in self.readers]
+        return [e for e in node.outputs if e in self.readers]
 
 
 def rerun(graph: Graph, e: Entry) -> tuple[Node, ...]:
@@ -218,7 +218,7 @@ def work_of(graph: Graph, reads: Reads, node: Node) -> float:
     forward = node.forward or node
     assert node.op is not None
     ins = tuple(graph.shapes[e] for e in forward.inputs)
-    outs = tuple(graph.shapes.get(Entry(forward, i), ()) for i in range(forward.num_outputs))
+    outs = tuple(graph.shapes.get(e, ()) for e in forward.outputs)
     read = [node.output_names[e.index] for e in reads.made(node)]
     return flops_of(node.op, node.attrs, (ins, outs), read)
 

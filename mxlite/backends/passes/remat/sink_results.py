@@ -82,7 +82,7 @@ def _late(reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:
     for node in reads.forward:
         if node.op is not FusedElementwise or is_stage(node):
             continue
-        outs = [Entry(node, i) for i in range(node.num_outputs)]
+        outs = node.outputs
         late = [i for i, e in enumerate(outs) if e in reads.first and e not in reads.early and e not in shown]
         if not late or len(late) == len(outs):
             continue

@@ -143,7 +143,7 @@ def _matches(step: Step, narrow: Set[str]) -> list[_LossMatch]:
         if by_dense is None or by_dense.forward is not dense:
             continue
         casts = _casts(graph, by_dense, readers)
-        if casts is None or any(e in hidden for n in (by_dense, *casts) for e in _outputs(n)):
+        if casts is None or any(e in hidden for n in (by_dense, *casts) for e in n.outputs):
             continue
         is_grown = bool(readers.all(output(by_dense, "d_weight")))
         pays = not is_grown or _pays(graph, dense)
@@ -159,7 +159,7 @@ def _casts(graph: Graph, by_dense: Node, readers: Readers) -> dict[Node, str] | 
     one reads such a gradient.
     """
     found: dict[Node, str] = {}
-    for name, e in zip(by_dense.output_names, _outputs(by_dense)):
+    for name, e in zip(by_dense.output_names, by_dense.outputs):
         those: Sequence[Node] = readers.all(e)
         if name == "d_data" or not those or graph.dtypes[e] == accumulator(graph.dtypes[e]):
             continue
@@ -199,17 +199,13 @@ def _sources(step: Step, head: Entry) -> tuple[Node, ...] | None:
         if ready:
             order[node] = None
         elif node not in order:
-            if node.op is None or node in step.forward or not step.shown.isdisjoint(_outputs(node)):
+            if node.op is None or node in step.forward or not step.shown.isdisjoint(node.outputs):
                 return None
             if node.op.signature.services & {"rng", "state"}:  # what its forward node was given
                 return None
             stack.append((node, True))
             stack += [(e.node, False) for e in node.inputs]
     return tuple(order)
-
-
-def _outputs(node: Node) -> list[Entry]:
-    return [Entry(node, i) for i in range(node.num_outputs)]
 
 
 def _early_updates(graph: Graph, found: list[_LossMatch]) -> set[Node]:

@@ -132,7 +132,7 @@ def _followers(graph: Graph, loss: Node, forward: Mapping[Node, None]) -> list[N
 
 def _is_little(graph: Graph, nodes: Sequence[Node]) -> bool:
     """True if these nodes compute few bytes, and can do so again."""
-    nbytes = sum(graph.nbytes(Entry(n, i)) for n in nodes for i in range(n.num_outputs))
+    nbytes = sum(graph.nbytes(e) for n in nodes for e in n.outputs)
     return nbytes <= _FEW_BYTES and all(map(_is_pure, nodes))
 
 

@@ -143,7 +143,7 @@ def last_readers(graph: Graph) -> dict[Entry, Node]:
         own = changed(node) if node in updates else frozenset()
         last.update((origin.get(e, e), node) for e in node.inputs if e not in own)
         if len(node.inputs) == 1:
-            origin.update((Entry(node, i), node.inputs[0]) for i in range(node.num_outputs))
+            origin.update((e, node.inputs[0]) for e in node.outputs)
     return last
 
 
@@ -188,7 +188,7 @@ def _convolution(step: Step, update: Node, target: Target) -> _Fusion | None:
     node = gradient.node
     if node.op is ConvolutionChannelsLast.grad_op and "weight" not in node.absent:
         return None  # one node for both
-    others = (Entry(node, i) for i in range(node.num_outputs) if i != gradient.index)
+    others = (e for e in node.outputs if e != gradient)
     if not _is_large(step.graph, gradient) or any(map(step.readers.wants, others)):
         return None
     region = convolution_region(step.graph, update, target.threads())

@@ -123,7 +123,7 @@ class _TilingSearch:
         start, end = reads.place[row[0]], reads.place[row[-1]]
         own = set(row)
         inputs = {e for n in row for e in n.inputs if e.node not in own}
-        made = {Entry(n, i) for n in row for i in range(n.num_outputs)}
+        made = {e for n in row for e in n.outputs}
         readers = (n for e in made for n in reads.readers.get(e, ()) if n not in own)
         if any(reads.place[e.node] >= start for e in inputs):
             return None  # what is there would wait for what is not
@@ -191,7 +191,7 @@ def _region(graph: Graph, row: Sequence[Node], read: Set[Entry]) -> tuple[Region
         results = {n: Entry(node, i) for i, n in enumerate(node.output_names) if Entry(node, i) in read}
         makes = {n: _array(graph, e, has[n], sums=not has[n]) for n, e in results.items()}
         names = (*forward.op.input_names(forward.attrs), *forward.op.output_names(forward.attrs))
-        entries = (*forward.inputs, *(Entry(forward, i) for i in range(forward.num_outputs)))
+        entries = (*forward.inputs, *forward.outputs)
         absent = {n: _array(graph, e, has[n]) for n, e in zip(names, entries, strict=True)}
         attrs = node.attrs
         if node.op is PooledConvolution.grad_op:  # it takes some at a time itself
@@ -256,7 +256,7 @@ def _samples(graph: Graph, node: Node) -> Samples | None:
     if forward.op is None or any(e not in graph.shapes for e in forward.inputs):
         return None
     rule = _rules().get(forward.op)
-    if rule is None or any(Entry(forward, i) not in graph.shapes for i in range(forward.num_outputs)):
+    if rule is None or any(e not in graph.shapes for e in forward.outputs):
         return None
     found = rule(forward.attrs, [graph.shapes[e] for e in forward.inputs])
     if found is None or not graph.shapes[forward.inputs[0]] or not _count(graph, node):
