@@ -131,6 +131,14 @@ class PickAdd(Op):
     backward_workspace = workspace
 
     @staticmethod
+    def compute(t, a, data, index, updates):
+        axis = a.axis % len(data.shape)
+        if a.mode != "clip":
+            return None
+        kept = (*data.shape[:axis], 1, *data.shape[axis + 1 :])
+        return {"out": t.add_at(data, t.view(index, kept), t.view(updates, kept), axis)}
+
+    @staticmethod
     def forward(xp, a, data, index, updates, *, out, work):
         places = _places(xp, a, data.shape, index, work)
         copy(xp, data, out)
@@ -174,6 +182,12 @@ class fill_element_0index(Op):
         return along_bytes(inputs[1])
 
     backward_workspace = workspace
+
+    @staticmethod
+    def compute(t, a, lhs, mhs, rhs):
+        column = (*lhs.shape[:1], 1)
+        named = t("min", t("max", t.trunc(t.view(rhs, column)), 0.0), float(lhs.shape[1] - 1))
+        return {"out": t.where("eq", t.index(lhs, 1), named, t.view(mhs, column), lhs)}
 
     @staticmethod
     def forward(xp, a, lhs, mhs, rhs, *, out, work):

@@ -86,8 +86,32 @@ CASES |= {
     ),
     "SVMOutput": Case(ops.SVMOutput, {}, [(900, 40), (900,)], make=LABELS),
 }
+LENGTHS = {"sequence_length": integers(-1, 50)}
+PLACES = {"indices": integers(-9, 90), "index": integers(-9, 90), "rhs": integers(-9, 90)}
+CASES |= {
+    "SequenceMask": Case(
+        ops.SequenceMask, {"use_sequence_length": True, "value": 0.3}, [(40, 70, 33), (70,)], make=LENGTHS
+    ),
+    "SequenceMask-columns": Case(
+        ops.SequenceMask, {"use_sequence_length": True, "axis": 1}, [(70, 40), (70,)], make=LENGTHS
+    ),
+    "SequenceLast": Case(
+        ops.SequenceLast, {"use_sequence_length": True}, [(40, 70, 33), (70,)], make=LENGTHS
+    ),
+    "SequenceLast-columns": Case(
+        ops.SequenceLast, {"use_sequence_length": True, "axis": 1}, [(70, 40), (70,)], make=LENGTHS
+    ),
+    "batch_take": Case(ops.batch_take, {}, [(300, 70), (300,)], make=PLACES),
+    "_pick_add": Case(ops.PickAdd, {"axis": 1}, [(30, 70, 40), (30, 40), (30, 40)], make=PLACES),
+    "fill_element_0index": Case(ops.fill_element_0index, {}, [(300, 70), (300,), (300,)], make=PLACES),
+    "element_mask": Case(ops.element_mask, {}, [(300, 7, 11), (300,)]),
+    "tril": Case(ops.tril, {"k": 3}, [(3, 70, 90)]),
+    "triu": Case(ops.triu, {"k": -5}, [(70, 90)]),
+    "div_sqrt_dim": Case(ops._contrib_div_sqrt_dim, {}, [(300, 70)]),
+    "all_finite": Case(ops.all_finite, {}, [(300, 700)]),
+}
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
-EXTREMES = ("max", "min", "any", "argm")
+EXTREMES = ("max", "min", "any", "argm", "all_finite")
 
 
 def _arrays(case, dtype):

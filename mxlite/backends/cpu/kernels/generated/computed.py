@@ -90,9 +90,11 @@ SERVES = (
     "ops.elementwise",
     "ops.index",
     "ops.loss",
+    "ops.nn.interleaved",
     "ops.norm",
     "ops.reduce",
     "ops.optim.lars",
+    "ops.shape.diagonal",
     "ops.shape.like",
 )
 ROWS = kernel_rows(
