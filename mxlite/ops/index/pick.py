@@ -185,9 +185,14 @@ class fill_element_0index(Op):
 
     @staticmethod
     def compute(t, a, lhs, mhs, rhs):
-        column = (*lhs.shape[:1], 1)
-        named = t("min", t("max", t.trunc(t.view(rhs, column)), 0.0), float(lhs.shape[1] - 1))
-        return {"out": t.where("eq", t.index(lhs, 1), named, t.view(mhs, column), lhs)}
+        named = _named_column(t, lhs, rhs)
+        return {"out": t.where("eq", t.index(lhs, 1), named, t.view(mhs, named.shape), lhs)}
+
+    @staticmethod
+    def compute_gradient(t, a, heads, arrays):
+        d = heads["out"]
+        named = _named_column(t, d, arrays["rhs"])
+        return {"d_lhs": t.where("eq", t.index(d, 1), named, 0.0, d), "d_mhs": t.pick(d, named, 1)}
 
     @staticmethod
     def forward(xp, a, lhs, mhs, rhs, *, out, work):
@@ -211,3 +216,9 @@ class fill_element_0index(Op):
             "lhs": w.fill_element_0index(head, w.zeros_like(ins["mhs"]), index),
             "mhs": w.pick(head, index, axis=1),
         }
+
+
+def _named_column(t: Any, rows: Any, index: Any) -> Any:
+    """The column that each index names, (N, 1)."""
+    column = t.trunc(t.view(index, (*index.shape, 1)))
+    return t("min", t("max", column, 0.0), float(rows.shape[1] - 1))
