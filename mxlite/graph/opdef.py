@@ -182,7 +182,8 @@ class Op:
 
     # What the operator computes, in tensors of a `te.computation.Computation`: `compute(t, a, **inputs)`
     # -> the outputs by name. `compute_gradient(t, a, heads, arrays)` -> the gradients; they are derived where
-    # it is None. Both may return None. `compute_check(xp, a, shapes, label)` raises for a label that is none.
+    # it is None. Both may return None. `compute_check(xp, a, shapes, x)` raises for numbers that mean nothing
+    # in the input `checked`.
     # Who extends ops.declared.Declared has no forward and backward but those that follow from these.
     compute: ClassVar[Callable[..., Any] | None] = None
     elementwise: ClassVar[bool] = (
@@ -190,6 +191,7 @@ class Op:
     )
     compute_gradient: ClassVar[Callable[..., Any] | None] = None
     compute_check: ClassVar[Callable[..., None] | None] = None
+    checked: ClassVar[str] = "label"
 
     forward: ClassVar[Callable[..., None]]
     backward: ClassVar[Callable[..., None] | None] = None

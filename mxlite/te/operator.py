@@ -150,7 +150,7 @@ def _run(
     if all(x is None for x in made.values()):
         return
     if forward.compute_check is not None:
-        forward.compute_check(xp, a, dict(zip(forward.input_names(a), shapes[0])), given["label"])
+        forward.compute_check(xp, a, dict(zip(forward.input_names(a), shapes[0])), given[forward.checked])
     heads = frozenset() if op is forward else frozenset(n for n in given if n.startswith("d_"))
     dtype = _first_type(forward, given, made)
     _evaluation(op, a, repr(a), shapes, dtype, heads).run(xp, given, made, work)

@@ -8,6 +8,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.nests.build import nests_of
 from mxlite.te.adjoint import adjoint
 from mxlite.te.computation import Computation
 from tests.te.computations import nests, reference, run
@@ -114,6 +115,19 @@ def test_over_its_base_it_has_no_scratch():
     got = run(found, {"y": y}, {**arrays, "base": over}, {"y": "base"})["y"]
     assert got is over
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_sums_of_16_bits_take_no_scratch_for_a_table_that_is_far_larger_than_what_is_added():
+    found = []
+    for rows in (30, 3000):
+        t = Computation()
+        shapes = {"index": (1, 90, 1), "terms": (1, 90, 40)}
+        index, terms = (t.input(n, s) for n, s in shapes.items())
+        y = t.add_at(t.broadcast(0.0, (rows, 1, 40)), index, terms, 0)
+        dtypes = {"index": "float32", "terms": "bfloat16", "y": "bfloat16"}
+        found.append(nests_of(t, {"y": y}, {"y": y.shape}, dtypes, {}))
+    assert found[0] is not None and found[0].scratch == [30 * 40]
+    assert found[1] is None
 
 
 def test_what_reads_the_base_later_does_not_find_the_sums():

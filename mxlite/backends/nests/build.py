@@ -43,6 +43,9 @@ MOST_PARTS = 32
 """Most parts, so that joining them costs little; a machine with more threads leaves some of them idle."""
 PART_ROWS = 64
 """Least rows in a part of sums of columns, each of which is added to a part's sums and those to all."""
+MOST_SUMS = 2
+"""Most sums for each term of an output of 16 bits, whose sums are float32 numbers in scratch: a table of rows
+may be far larger than what is added to it."""
 APART = 256
 """Numbers between the sums of two columns' arrays, which are read in turns: at equal places of two pages the
 processor waits for a number that was just written to one, before it reads the other."""
@@ -82,15 +85,15 @@ def nests_of(
 
     `dtypes`: names of the types of all arrays. `donors`: inputs over which an output may be written: no nest
     reads them after it. `wanted`: those of the outputs that are computed, by what is left of the nests for
-    all, so that they have the same bits. None if there is no such order, or if parts of the computation have
-    shapes that are not of one domain.
+    all, so that they have the same bits. None if there is no such order, if parts of the computation have
+    shapes that are not of one domain, or if it takes far more scratch than there are terms.
     """
     try:
         planner = _Planner(t, outputs, shapes, dtypes, donors, wanted)
     except ShapeError:
         return None
     nests = planner.plan()
-    return nests if planner.is_in_order() else None
+    return nests if planner.is_in_order() and not planner.is_wasteful else None
 
 
 class _Planner:
@@ -124,6 +127,7 @@ class _Planner:
         self.group_of: dict[int, int] = {}  # reductions -> group
         self.last: dict[int, int] = {}  # nodes -> the last group that they depend on, -1 if none
         self.stored: dict[int, int] = {}  # nodes -> the array of scratch that holds them
+        self.is_wasteful = False
         self.partial: dict[
             int, tuple[int, list[int]]
         ] = {}  # groups -> parts and their results, where they are taken
@@ -302,6 +306,9 @@ class _Planner:
             for name in names[1:]:
                 alone.setdefault(self.out_axes[name], []).append(name)
             size = prod(self.domain[k] for k in self.spaces[i])
+            is_narrow = not names and i in self.values.values()  # sums of an output of 16 bits
+            if is_narrow and size > MOST_SUMS * prod(self.domain[k] for k in group.kept | group.reduced):
+                self.is_wasteful = True
             self.stored[i] = self.arrays[names[0]] if names else self._scratch(size)
             self._emit(self.spaces[i], frozenset(), g, [], [(base, self.stored[i])])
             self._emit(group.kept, group.reduced, g, [], [], adds=[(terms, index, i)])

@@ -57,7 +57,12 @@ def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[st
 def _are_indices(t: Computation, nodes: Iterable[int], names: Iterable[str]) -> bool:
     """True if inputs are only read as indices: as other numbers float32 may have no room for them."""
     given = {i for i in nodes if t.nodes[i][0] == "input" and t.nodes[i][1] in names}
-    return all(t.nodes[i][0] == "trunc" for i in nodes if given.intersection(operands_of(t.nodes[i])))
+    for i in sorted(nodes):
+        if given.intersection(operands_of(t.nodes[i])) and t.nodes[i][0] != "trunc":
+            if t.nodes[i][0] != "gather" or t.nodes[i][2] in given:
+                return False
+            given.add(i)
+    return True
 
 
 def computation(r: Request, known: Mapping[str, Shape]) -> Found | None:

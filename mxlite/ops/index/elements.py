@@ -7,10 +7,11 @@ from typing import Any
 
 from ...core.errors import ShapeError
 from ...core.record import record
+from ...graph.ir import Shape
 from ...graph.opdef import Op
 from ..blocks import copy
 from ..shape.reshape import axis_of
-from .places import add_into, along_bytes, is_small_float, places_along
+from .places import add_into, along_bytes, from_end, is_small_float, places_along, require_ends
 from .scatter import as_rows, Reduction, Scatter, scatter, scatter_gradient, written_derivative
 
 
@@ -43,6 +44,20 @@ class take_along_axis(Op):
     def backward_workspace(a, inputs, outputs, dtype):
         return along_bytes(inputs[1]) + (4 * prod(inputs[0]) if is_small_float(dtype) else 0)
 
+    checked = "indices"
+
+    @staticmethod
+    def compute(t, a, data, indices):
+        views = _declared(t, a, data, indices)
+        if views is None:
+            return None
+        whole, index, _ = views
+        return {"out": t.pick(whole, index, 1)}
+
+    @classmethod
+    def compute_check(cls, xp, a, shapes, indices):
+        require_ends(xp, indices, shapes["data"][a.axis], cls.op_name)
+
     @staticmethod
     def forward(xp, a, data, indices, *, out, work):
         places = _elements(xp, a, data.shape, indices, work, "take_along_axis")
@@ -71,6 +86,19 @@ def _along(a: Any, data: Any, indices: Any) -> Any:
     return indices
 
 
+def _declared(t: Any, a: Any, data: Any, indices: Any) -> tuple[Any, Any, Shape] | None:
+    """Data (A, K, 1, B), whole numbers of the indices (A, 1, n, B), and their shape; None if other axes of
+    the indices are shorter.
+    """
+    axis = a.axis % len(data.shape)
+    before, after = data.shape[:axis], data.shape[axis + 1 :]
+    if (indices.shape[:axis], indices.shape[axis + 1 :]) != (before, after):
+        return None
+    length, shape = data.shape[axis], (prod(before), 1, indices.shape[axis], prod(after))
+    index = from_end(t, t.view(indices, shape), length)
+    return t.view(data, (shape[0], length, 1, shape[3])), index, shape
+
+
 def _elements(xp: Any, a: Any, shape: Any, indices: Any, work: Any, what: str) -> Any:
     return places_along(xp, indices, shape, a.axis % len(shape), "ends", work, what)
 
@@ -95,6 +123,20 @@ class scatter_elements(Scatter):
         if updates != indices:
             raise ShapeError(f"updates must be as indices {indices}, got {updates}.")
         return (data, indices, updates), (data,)
+
+    checked = "indices"
+
+    @staticmethod
+    def compute(t, a, data, indices, updates):
+        views = _declared(t, a, data, indices) if a.reduction == "add" else None
+        if views is None:
+            return None
+        whole, index, shape = views
+        return {"out": t.add_at(whole, index, t.view(updates, shape), 1)}
+
+    @classmethod
+    def compute_check(cls, xp, a, shapes, indices):
+        require_ends(xp, indices, shapes["data"][a.axis], cls.op_name)
 
     @staticmethod
     def forward(xp, a, data, indices, updates, *, out, work):

@@ -9,7 +9,7 @@ from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
 from ..blocks import copy
-from .places import add_into, bounded, is_small_float, whole
+from .places import add_into, bounded, from_end, is_small_float, require_ends, whole
 from .scatter import (
     as_rows,
     gradient_bytes,
@@ -45,6 +45,17 @@ class gather_nd(Op):
     def backward_workspace(a, inputs, outputs, dtype):
         return _place_bytes(inputs[1]) + (4 * prod(inputs[0]) if is_small_float(dtype) else 0)
 
+    checked = "indices"
+
+    @staticmethod
+    def compute(t, a, data, indices):
+        rows, place, _ = _declared(t, data, indices)
+        return {"out": t.pick(rows, place, 1)}
+
+    @classmethod
+    def compute_check(cls, xp, a, shapes, indices):
+        _check(xp, shapes["data"], indices, cls.op_name)
+
     @staticmethod
     def forward(xp, a, data, indices, *, out, work):
         places, width = _row_places(xp, data.shape, indices, work, "gather_nd")
@@ -61,6 +72,23 @@ class gather_nd(Op):
     def derivative(w, a, ins, outs, heads):
         zeros = w.zeros_like(ins["data"])
         return {"data": w.scatter_nd_update(zeros, ins["indices"], heads["out"], reduction="add")}
+
+
+def _declared(t: Any, data: Any, indices: Any) -> tuple[Any, Any, Any]:
+    """Data as rows (1, K, 1, B), the numbers of those that indices select (1, 1, n, 1), and (1, 1, n, B)."""
+    depth, count = indices.shape[0], prod(indices.shape[1:])
+    coordinates = t.view(indices, (depth, 1, count, 1))
+    place = None
+    for axis, length in enumerate(data.shape[:depth]):
+        at = from_end(t, t.pick(coordinates, t.broadcast(float(axis), (1, 1, count, 1)), 0), length)
+        place = at if place is None else place * float(length) + at
+    width = prod(data.shape[depth:])
+    return t.view(data, (1, prod(data.shape[:depth]), 1, width)), place, (1, 1, count, width)
+
+
+def _check(xp: Any, data: Any, indices: Any, what: str) -> None:
+    for length, part in zip(data, indices):
+        require_ends(xp, part, length, what)
 
 
 def _named(data: Any, indices: Any, what: str) -> Any:
@@ -165,6 +193,19 @@ class scatter_nd_update(Scatter):
     @classmethod
     def backward_workspace(cls, a, inputs, outputs, dtype):
         return _place_bytes(inputs[1]) + gradient_bytes(a.reduction, inputs[0], dtype)
+
+    checked = "indices"
+
+    @staticmethod
+    def compute(t, a, data, indices, updates):
+        if a.reduction != "add":
+            return None
+        rows, place, shape = _declared(t, data, indices)
+        return {"out": t.add_at(rows, place, t.view(updates, shape), 1)}
+
+    @classmethod
+    def compute_check(cls, xp, a, shapes, indices):
+        _check(xp, shapes["data"], indices, cls.op_name)
 
     @staticmethod
     def forward(xp, a, data, indices, updates, *, out, work):

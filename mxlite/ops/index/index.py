@@ -46,13 +46,17 @@ class one_hot(Op):
 
     @staticmethod
     def compute(t, a, indices):
-        number = t.trunc(t.view(indices, (prod(indices.shape), 1)))
-        row = t.index(t.broadcast(0.0, (1, a.depth)), 1)
-        return {"out": t.where("eq", row, number, t.constant(a.on_value), t.constant(a.off_value))}
+        return {"out": _one_hot_rows(t, indices, a.depth, a.on_value, a.off_value)}
 
     @staticmethod
     def forward(xp, a, indices, *, out):
         _fill_one_hot(xp, indices, out, a.depth, a.on_value, a.off_value)
+
+
+def _one_hot_rows(t: Any, indices: Any, depth: int, on: float, off: float) -> Any:
+    number = t.trunc(t.view(indices, (prod(indices.shape), 1)))
+    row = t.index(t.broadcast(0.0, (1, depth)), 1)
+    return t.where("eq", row, number, t.constant(on), t.constant(off))
 
 
 def _fill_one_hot(xp: Any, indices: Any, out: Any, depth: int, on: float, off: float) -> None:
@@ -87,6 +91,10 @@ class OnehotEncode(Op):
         return (lhs, rhs), (rhs,)
 
     @staticmethod
+    def compute(t, a, lhs, rhs):
+        return {"out": _one_hot_rows(t, lhs, rhs.shape[1], 1.0, 0.0)}
+
+    @staticmethod
     def forward(xp, a, lhs, rhs, *, out):
         _fill_one_hot(xp, lhs, out, out.shape[1], 1, 0)
 
@@ -108,6 +116,10 @@ class element_mask(Op):
     def infer_shape(a, lhs, rhs=None):
         require_rank(lhs, 1, "lhs")
         return (lhs, lhs[:1]), (lhs,)
+
+    @staticmethod
+    def compute(t, a, lhs, rhs):
+        return {"out": lhs * t.view(rhs, (*rhs.shape, *(1,) * (len(lhs.shape) - 1)))}
 
     @staticmethod
     def forward(xp, a, lhs, rhs, *, out):

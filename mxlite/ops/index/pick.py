@@ -131,6 +131,14 @@ class PickAdd(Op):
     backward_workspace = workspace
 
     @staticmethod
+    def compute(t, a, data, index, updates):
+        axis = a.axis % len(data.shape)
+        if a.mode != "clip":
+            return None
+        kept = (*data.shape[:axis], 1, *data.shape[axis + 1 :])
+        return {"out": t.add_at(data, t.view(index, kept), t.view(updates, kept), axis)}
+
+    @staticmethod
     def forward(xp, a, data, index, updates, *, out, work):
         places = _places(xp, a, data.shape, index, work)
         copy(xp, data, out)
@@ -176,6 +184,17 @@ class fill_element_0index(Op):
     backward_workspace = workspace
 
     @staticmethod
+    def compute(t, a, lhs, mhs, rhs):
+        named = _named_column(t, lhs, rhs)
+        return {"out": t.where("eq", t.index(lhs, 1), named, t.view(mhs, named.shape), lhs)}
+
+    @staticmethod
+    def compute_gradient(t, a, heads, arrays):
+        d = heads["out"]
+        named = _named_column(t, d, arrays["rhs"])
+        return {"d_lhs": t.where("eq", t.index(d, 1), named, 0.0, d), "d_mhs": t.pick(d, named, 1)}
+
+    @staticmethod
     def forward(xp, a, lhs, mhs, rhs, *, out, work):
         places = places_along(xp, rhs[:, None], lhs.shape, 1, "clip", work, "fill_element_0index")
         copy(xp, lhs, out)
@@ -197,3 +216,9 @@ class fill_element_0index(Op):
             "lhs": w.fill_element_0index(head, w.zeros_like(ins["mhs"]), index),
             "mhs": w.pick(head, index, axis=1),
         }
+
+
+def _named_column(t: Any, rows: Any, index: Any) -> Any:
+    """The column that each index names, (N, 1)."""
+    column = t.trunc(t.view(index, (*index.shape, 1)))
+    return t("min", t("max", column, 0.0), float(rows.shape[1] - 1))

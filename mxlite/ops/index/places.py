@@ -14,6 +14,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from ...core.dtype import float32
 from ...core.errors import PlaceError
 from ...graph.ir import Shape
@@ -46,6 +48,19 @@ def bounded(xp: Any, flat: Any, length: int, mode: str, what: str) -> Any:
         if least < 0:
             xp.remainder(flat, length, out=flat)
     return flat
+
+
+def require_ends(xp: Any, indices: Any, length: int, what: str) -> None:
+    """Raise PlaceError for indices of the operator `what` that mode "ends" refuses."""
+    if indices.size and not (indices.min() > -length - 1 and indices.max() < length):
+        with np.errstate(invalid="ignore"):
+            bounded(xp, indices.astype("int64"), length, "ends", what)
+
+
+def from_end(t: Any, index: Any, length: int) -> Any:
+    """An index in mode "ends" as a tensor of whole numbers that count from the beginning."""
+    number = t.trunc(index)
+    return t.where("lt", number, 0.0, number + float(length), number)
 
 
 def places_along(xp: Any, index: Any, shape: Shape, axis: int, mode: str, work: Any, what: str) -> Any:

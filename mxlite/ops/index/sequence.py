@@ -79,6 +79,13 @@ class SequenceMask(_Sequence):
             _require_axis(self.axis)
 
     @staticmethod
+    def compute(t: Any, a: Any, data: Any, sequence_length: Any = None) -> Any:
+        if sequence_length is None:
+            return None
+        cube, ends = _declared(t, a, data, sequence_length)
+        return {"out": t.where("lt", t.index(cube, a.axis), ends, cube, t.constant(a.value))}
+
+    @staticmethod
     def forward(xp: Any, a: Any, data: Any, sequence_length: Any = None, *, out: Any) -> None:
         if out is not None:
             _mask(xp, a, data, sequence_length, out, a.value)
@@ -127,6 +134,13 @@ class SequenceLast(_Sequence):
     @staticmethod
     def _result(a: Any, data: Shape) -> Shape:
         return data[1 - a.axis], *data[2:]
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, sequence_length: Any = None) -> Any:
+        if sequence_length is None:
+            return None
+        cube, ends = _declared(t, a, data, sequence_length)
+        return {"out": t.where("lt", ends, 1.0, 0.0, t.pick(cube, ends - 1.0, a.axis))}
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, sequence_length: Any = None, *, out: Any) -> None:
@@ -208,6 +222,12 @@ def _turn(xp: Any, a: Any, data: Any, lengths: Any, out: Any) -> None:
         ends = xp.clip(xp.take(lengths, sample).astype("int64"), 0, steps)
         jump = xp.where(t < ends, ends - 1 - 2 * t, 0)
         xp.take(source, row + (jump * second if a.axis == 0 else jump), axis=0, out=target[part], mode="clip")
+
+
+def _declared(t: Any, a: Any, data: Any, lengths: Any) -> tuple[Any, Any]:
+    """Data of three axes, and the whole number of steps of each sample."""
+    cube = t.view(data, _cube(data.shape))
+    return cube, t.trunc(t.view(lengths, (1, *lengths.shape, 1) if a.axis == 0 else (*lengths.shape, 1, 1)))
 
 
 def _cube(shape: Shape) -> tuple[int, int, int]:

@@ -179,6 +179,10 @@ class batch_take(Op):
     backward_workspace = workspace
 
     @staticmethod
+    def compute(t, attrs, a, indices):
+        return {"out": t.pick(a, t.view(indices, (*indices.shape, 1)), 1)}
+
+    @staticmethod
     def forward(xp, attrs, a, indices, *, out, work):
         places = places_along(xp, indices[:, None], a.shape, 1, "clip", work, "batch_take")
         if out.size:

@@ -237,6 +237,10 @@ class _contrib_div_sqrt_dim(Op):
         return (data,), (data,)
 
     @staticmethod
+    def compute(t: Any, a: Any, data: Any) -> Any:
+        return {"out": data * t.constant(1 / sqrt(max(1, data.shape[-1])))}
+
+    @staticmethod
     def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
         if out is not None:
             xp.multiply(data, 1 / sqrt(max(1, data.shape[-1])), out=out)

@@ -90,6 +90,11 @@ class _Triangle(Move):
         return (data,), (data,)
 
     @classmethod
+    def compute(cls, t, a, data):
+        row, column = t.index(data, -2) + float(a.k), t.index(data, -1)
+        return {"out": t.where("le" if cls.lower else "ge", column, row, data, 0.0)}
+
+    @classmethod
     def forward(cls, xp, a, data, *, out):
         _triangle(xp, data, out, a.k, cls.lower)
 

@@ -9,7 +9,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends.cpu.runtime import threads
-from mxlite.core.errors import OperatorError
+from mxlite.core.errors import OperatorError, PlaceError
 from mxlite.core.machine_code import native
 from tests.backends.cpu import fast_kernels
 from tests.conformance.case import Case, integers, positive
@@ -86,8 +86,32 @@ CASES |= {
     ),
     "SVMOutput": Case(ops.SVMOutput, {}, [(900, 40), (900,)], make=LABELS),
 }
+LENGTHS = {"sequence_length": integers(-1, 50)}
+PLACES = {"indices": integers(-9, 90), "index": integers(-9, 90), "rhs": integers(-9, 90)}
+CASES |= {
+    "SequenceMask": Case(
+        ops.SequenceMask, {"use_sequence_length": True, "value": 0.3}, [(40, 70, 33), (70,)], make=LENGTHS
+    ),
+    "SequenceMask-columns": Case(
+        ops.SequenceMask, {"use_sequence_length": True, "axis": 1}, [(70, 40), (70,)], make=LENGTHS
+    ),
+    "SequenceLast": Case(
+        ops.SequenceLast, {"use_sequence_length": True}, [(40, 70, 33), (70,)], make=LENGTHS
+    ),
+    "SequenceLast-columns": Case(
+        ops.SequenceLast, {"use_sequence_length": True, "axis": 1}, [(70, 40), (70,)], make=LENGTHS
+    ),
+    "batch_take": Case(ops.batch_take, {}, [(300, 70), (300,)], make=PLACES),
+    "_pick_add": Case(ops.PickAdd, {"axis": 1}, [(30, 70, 40), (30, 40), (30, 40)], make=PLACES),
+    "fill_element_0index": Case(ops.fill_element_0index, {}, [(300, 70), (300,), (300,)], make=PLACES),
+    "element_mask": Case(ops.element_mask, {}, [(300, 7, 11), (300,)]),
+    "tril": Case(ops.tril, {"k": 3}, [(3, 70, 90)]),
+    "triu": Case(ops.triu, {"k": -5}, [(70, 90)]),
+    "div_sqrt_dim": Case(ops._contrib_div_sqrt_dim, {}, [(300, 70)]),
+    "all_finite": Case(ops.all_finite, {}, [(300, 700)]),
+}
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
-EXTREMES = ("max", "min", "any", "argm")
+EXTREMES = ("max", "min", "any", "argm", "all_finite")
 
 
 def _arrays(case, dtype):
@@ -179,6 +203,25 @@ SUMS = {
         [(7, 20), (30, 70)],
         make={"data": integers(-9, 40)},
     ),
+    "take_along_axis": Case(
+        ops.take_along_axis, {"axis": 1}, [(30, 20, 7), (30, 40, 7)], make={"indices": integers(-20, 20)}
+    ),
+    "take_along_axis-last": Case(
+        ops.take_along_axis, {"axis": -1}, [(30, 20), (30, 70)], make={"indices": integers(-20, 20)}
+    ),
+    "gather_nd": Case(ops.gather_nd, {}, [(6, 5, 33), (2, 70)], make={"indices": integers(-5, 5)}),
+    "scatter_nd_update": Case(
+        ops.scatter_nd_update,
+        {"reduction": "add"},
+        [(6, 5, 33), (2, 70), (70, 33)],
+        make={"indices": integers(-5, 5)},
+    ),
+    "scatter_elements": Case(
+        ops.scatter_elements,
+        {"axis": 1, "reduction": "add"},
+        [(30, 20, 7), (30, 40, 7), (30, 40, 7)],
+        make={"indices": integers(-20, 20)},
+    ),
 }
 
 
@@ -194,9 +237,24 @@ def test_sums_at_an_index_have_the_bits_of_the_reference(name, dtype):
         np.testing.assert_array_equal(got[n].astype("f"), x.astype("f"), err_msg=f"{name} {n}")
 
 
-def test_sums_at_an_index_are_the_same_in_place():
+@pytest.mark.parametrize("name", [n for n, case in SUMS.items() if case.op.in_place])
+def test_sums_at_an_index_are_the_same_in_place(name):
     with fast_kernels.only("compiled"):
-        check_in_place(SUMS["index_add"])
+        check_in_place(SUMS[name])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+@pytest.mark.parametrize("name", ["gather_nd", "take_along_axis", "scatter_nd_update", "scatter_elements"])
+def test_an_index_beyond_its_axis_is_refused_by_generated_code_too(name, dtype):
+    case = SUMS[name]
+    case = Case(case.op, case.attrs, case.shapes, "float32", {"indices": dtype}, make=case.make)
+    call = Call.of(case)
+    given = dict(zip(call.names()[0], case.inputs()))
+    assert "loop nest" in fast_kernels.kernel_name(call, "compiled")
+    for wrong in (90, -90):
+        given["indices"].reshape(-1)[3] = wrong
+        with fast_kernels.only("compiled"), pytest.raises(PlaceError, match=f"{name}: .*90"):
+            call.execute(call.op, given)
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])

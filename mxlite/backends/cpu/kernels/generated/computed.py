@@ -56,7 +56,7 @@ def _row(r: Request) -> ChosenKernel | None:
         own = carve(work, [((n,), float32) for n in chosen.scratch]) if chosen.scratch else []
         arrays = [*(given[n] for n in (*chosen.nests.inputs, *chosen.nests.outputs)), *own]
         run = chosen.call([address_of(x) for x in arrays], keep=arrays)
-        return run if check is None else in_turn([partial(check, xp, a, shapes, given["label"]), run])
+        return run if check is None else in_turn([partial(check, xp, a, shapes, given[forward.checked]), run])
 
     name = f"compiled {len(nests.nests)} loop nests" if len(nests.nests) > 1 else "compiled loop nest"
     own = r.op.signature
@@ -90,9 +90,11 @@ SERVES = (
     "ops.elementwise",
     "ops.index",
     "ops.loss",
+    "ops.nn.interleaved",
     "ops.norm",
     "ops.reduce",
     "ops.optim.lars",
+    "ops.shape.diagonal",
     "ops.shape.like",
 )
 ROWS = kernel_rows(
