@@ -19,7 +19,8 @@ class PackedKernel(Protocol):
     place, None where that is impossible.
     """
 
-    layout: Memory
+    @property
+    def layout(self) -> Memory: ...
 
     @property
     def name(self) -> str: ...
@@ -42,8 +43,9 @@ class PackedKernel(Protocol):
 
 @dataclass(frozen=True)
 class PackedAttrs:
-    """`of`: the attributes of the layer; `way`: its algorithm; `shape`: that of the weight."""
+    """`op`, `of`: the layer and its attributes; `way`: its algorithm; `shape`: that of the weight."""
 
+    op: type[Op]
     of: Any
     way: PackedKernel
     shape: Shape
@@ -78,7 +80,7 @@ class PackWeight(Op):
 
 
 class PackedLayer(Op):
-    """A convolution or dense layer with the output of `_pack_weight`; see `_convolution_epilogue`."""
+    """A convolution, its transpose or a dense layer, with the output of `_pack_weight`."""
 
     op_name = "_packed_layer"
     inputs = ("data", "packed", "factor", "bias", "addend")
@@ -104,10 +106,7 @@ class PackedLayer(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        total = 2
-        for d in (*outputs[0], *a.shape[1:]):
-            total *= d
-        return total
+        return int(a.op.flops(a.of, (inputs[0], a.shape, *inputs[2:]), outputs))
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -35,7 +35,16 @@ def on_host(
     def run(xp: Any, a: Any, *inputs: Any, **rest: Any) -> None:
         link(kernel.run, xp, a, *inputs, **rest)()
 
-    return replace(kernel, run=run, link=link, workspace=0, name=f"host: {kernel.name}", is_reference=False)
+    # An imperative call runs it too: the reference kernel, as it is, reads no arrays of a device.
+    return replace(
+        kernel,
+        run=run,
+        link=link,
+        workspace=0,
+        name=f"host: {kernel.name}",
+        is_reference=False,
+        bound_only=False,
+    )
 
 
 class HostCall:

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 import mxlite as mx
+from mxlite.backends import backend_of
 from mxlite.engine import use_engine
 from tests.emulators.emulated_device import compiler
 from tests.emulators.emulated_driver import emulated_gpus
@@ -56,3 +57,12 @@ for _module in (test_ndarray, test_autograd):
 def engine():
     with emulated_gpus(), mx.gpu(0), use_engine("threaded") as engine:
         yield engine
+
+
+def test_a_small_imperative_call_without_a_kernel_of_the_device_runs_one_of_the_host(monkeypatch):
+    backend = backend_of(mx.gpu(0))
+    monkeypatch.setattr(type(backend), "tuned", lambda self, request: None)
+    x = mx.nd.array([[-1.0, 2.0, 0.5]])
+    weight = mx.nd.array([[1.0, 2.0, 4.0]])
+    assert mx.nd.gelu(mx.nd.relu(x)).asnumpy()[0, 1] == pytest.approx(1.9545, abs=1e-4)
+    assert mx.nd.FullyConnected(x, weight, no_bias=True, num_hidden=1).asnumpy().tolist() == [[5.0]]
