@@ -85,7 +85,7 @@ class _RecurrentLayer(HybridBlock):
         for side in self._sides:
             getattr(self, f"{side}0_i2h_weight").shape = (rows, size)
 
-    def __call__(self, inputs: Any, states: Any = None) -> Any:  # type: ignore[override]
+    def __call__(self, inputs: Any, states: Any = None) -> Any:
         """The outputs, and the last states if `states` were given."""
         given = states is not None
         if not given:
