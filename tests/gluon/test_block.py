@@ -225,3 +225,21 @@ def test_the_names_of_mxnets_modules_give_the_same_objects():
     assert HybridBlock is gluon.HybridBlock and Dense is nn.Dense and ParameterDict is gluon.ParameterDict
     assert issubclass(DeferredInitializationError, mx.MXNetError)
     assert split_and_load is gluon.utils.split_and_load
+
+
+def test_a_block_that_is_called_twice_is_traced_with_one_variable_for_each_parameter():
+    class Twice(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.forget = nn.Dense(3)  # a name that a block of ours must not need
+
+        def hybrid_forward(self, F, x):
+            return self.forget(self.forget(x))
+
+    net, x = Twice(), mx.nd.ones((2, 3))
+    net.initialize()
+    one = net(x).asnumpy()
+    assert net(mx.sym.Variable("data")).list_arguments() == ["data", *net.collect_params()]
+    net.hybridize()
+    np.testing.assert_allclose(net(x).asnumpy(), one, rtol=1e-5)

@@ -11,7 +11,8 @@ from mxlite.gluon.model_zoo import vision
 @pytest.mark.parametrize(
     ("name", "size", "millions"),
     [("resnet18_v1", 32, 11.7), ("resnet50_v1", 32, 25.6), ("resnet18_v2", 32, 11.7),
-     ("resnet50_v2", 32, 25.6), ("mobilenet0.25", 32, 0.47), ("alexnet", 224, 61.1), ("vgg11_bn", 224, 132.9)],
+     ("resnet50_v2", 32, 25.6), ("mobilenet0.25", 32, 0.47), ("alexnet", 224, 61.1),
+     ("vgg11_bn", 224, 132.9)],
 )  # fmt: skip
 def test_a_network_has_its_number_of_parameters(name, size, millions):
     net = vision.get_model(name)

@@ -55,7 +55,7 @@ class _RecurrentLayer(HybridBlock):
                     setattr(self, f"{side}{i}_{name}", made)
             size = self._hidden_size * len(self._sides)
 
-    def names_in_files(self) -> dict[str, Parameter]:
+    def _names_in_files(self) -> dict[str, Parameter]:
         """As MXNet's files have them: as if the layer were a stack of cells."""
         found = {}
         for name, parameter in self._reg_params.items():
