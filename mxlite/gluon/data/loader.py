@@ -18,8 +18,11 @@ from typing import Any
 from ...core import StateError
 from ...core.errors import ArgumentError
 from ...core.wanted import whole
-from . import batchify
+from .batchify import default_batchify_fn as default_batchify_fn
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
+
+default_mp_batchify_fn = default_batchify_fn
+"""MXNet's name for the one of worker processes, which need no other here."""
 
 
 class DataLoader:
@@ -66,7 +69,7 @@ class DataLoader:
             )
         self._dataset = dataset
         self._batch_sampler = batch_sampler
-        self._batchify = batchify.default_batchify_fn if batchify_fn is None else batchify_fn
+        self._batchify = default_batchify_fn if batchify_fn is None else batchify_fn
         self._num_workers = whole("DataLoader: num_workers", num_workers, 0)
         self._timeout = timeout
         ahead = 2 * self._num_workers if prefetch is None else whole("DataLoader: prefetch", prefetch, 0)
