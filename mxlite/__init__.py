@@ -186,6 +186,7 @@ _FINDER.add(
             "contrib.onnx": "formats.onnx",
             "contrib.text": "io.text",
             "gluon.block": "gluon",
+            "gluon.data.dataloader": "gluon.data.loader",
             "gluon.nn.basic_layers": "gluon.nn",
             "gluon.nn.conv_layers": "gluon.nn",
             "gluon.parameter": "gluon",

@@ -107,8 +107,6 @@ def install() -> None:
     import mxnet as mx
 
     if mx.__name__ != "mxnet":
-        for name in ("gluon", "gluon.nn", "gluon.block", "gluon.rnn", "gluon.contrib", "gluon.utils",
-                     "gluon.model_zoo", "gluon.model_zoo.vision",
-                     "np", "npx", "numpy", "numpy_extension", "contrib.amp"):  # fmt: skip
+        for name in ("gluon.contrib", "np", "npx", "numpy", "numpy_extension", "contrib.amp"):
             _absent(f"mxnet.{name}")
-        mx.gluon, mx.np, mx.npx = (sys.modules[f"mxnet.{name}"] for name in ("gluon", "np", "npx"))
+        mx.np, mx.npx = sys.modules["mxnet.np"], sys.modules["mxnet.npx"]

@@ -21,7 +21,14 @@ def command(name, *arguments):
     return [sys.executable, os.path.join(ROOT, "examples", f"{name}.py"), *map(str, arguments)]
 
 
-EXAMPLES = ("train_resnet", "mixed_loop", "train_lstm", "train_bucketing_lstm", "train_transformer")
+EXAMPLES = (
+    "train_resnet",
+    "gluon_digits",
+    "mixed_loop",
+    "train_lstm",
+    "train_bucketing_lstm",
+    "train_transformer",
+)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ROOT}
 
 
@@ -113,6 +120,12 @@ def test_bad_arguments_are_explained(tmp_path, monkeypatch, capsys, arguments, c
 
 def test_the_mixed_loop_equals_the_fused_step(tmp_path):
     assert "bitwise equal: True" in run(tmp_path, "mixed_loop", "--epochs", 1)
+
+
+def test_a_gluon_network_ends_in_equal_weights_inside_a_budget(tmp_path):
+    out = run(tmp_path, "gluon_digits", "--epochs", 1, "--blocks", 6, "--budget", "1MiB")
+    without, within = (int(line.split()[2].replace(",", "")) for line in out.splitlines()[:2])
+    assert within <= 1 << 20 < without and "bitwise equal: True" in out
 
 
 def test_an_lstm_learns_inside_its_budget(tmp_path):

@@ -1,5 +1,8 @@
 """Blocks: names, children, files, hooks."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -225,3 +228,39 @@ def test_the_names_of_mxnets_modules_give_the_same_objects():
     assert HybridBlock is gluon.HybridBlock and Dense is nn.Dense and ParameterDict is gluon.ParameterDict
     assert issubclass(DeferredInitializationError, mx.MXNetError)
     assert split_and_load is gluon.utils.split_and_load
+
+
+def test_a_block_that_is_called_twice_is_traced_with_one_variable_for_each_parameter():
+    class Twice(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.forget = nn.Dense(3)  # a name that a block of ours must not need
+
+        def hybrid_forward(self, F, x):
+            return self.forget(self.forget(x))
+
+    net, x = Twice(), mx.nd.ones((2, 3))
+    net.initialize()
+    one = net(x).asnumpy()
+    assert net(mx.sym.Variable("data")).list_arguments() == ["data", *net.collect_params()]
+    net.hybridize()
+    np.testing.assert_allclose(net(x).asnumpy(), one, rtol=1e-5)
+
+
+def test_programs_that_import_mxnet_find_gluon():
+    code = """
+from mxlite.core.alias import stand_in
+stand_in("mxnet")
+import mxlite
+from mxnet import gluon
+from mxnet.gluon import nn, rnn
+from mxnet.gluon.block import HybridBlock
+from mxnet.gluon.data.dataloader import default_batchify_fn
+from mxnet.gluon.data.vision import transforms
+from mxnet.gluon.model_zoo import vision
+import mxnet.gluon.utils as utils
+assert gluon is mxlite.gluon and nn is gluon.nn and HybridBlock is gluon.HybridBlock
+assert transforms is gluon.data.vision.transforms and utils.split_data is gluon.utils.split_data
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -73,13 +73,17 @@ def test_results_are_bitwise_the_same_at_every_budget_and_the_plan_is_what_is_me
     net.hybridize()
     expected, losses = train(net, gluon.loss.SoftmaxCELoss())
     without = net.memory_plan.peak_bytes
+    net.hybridize(memory_budget=1)
+    with pytest.raises(mx.MemoryBudgetError) as caught:
+        train(net, gluon.loss.SoftmaxCELoss(), 1)
+    least = caught.value.least_feasible_bytes
     peaks = []
-    for share in (0.8, 0.65, 0.55):
+    for budget in (without - 1, (without + least) // 2, least):
         net = network(dropout=0.3)
-        net.hybridize(memory_budget=int(without * share))
+        net.hybridize(memory_budget=budget)
         found, again = train(net, gluon.loss.SoftmaxCELoss())
         plan = net.memory_plan
-        assert plan.peak_bytes <= without * share and net.executor.measured_bytes == plan.peak_bytes
+        assert plan.peak_bytes <= budget and net.executor.measured_bytes == plan.peak_bytes
         assert np.array_equal(losses, again)
         for name, value in expected.items():
             assert np.array_equal(value, found[name]), name

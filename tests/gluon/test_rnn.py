@@ -192,7 +192,10 @@ def test_a_language_model_trains_by_truncated_sequences_inside_a_budget():
     losses, _ = train()
     assert losses[-1] < losses[0] - 0.1
     bound, model = train(static_alloc=True)
-    budget = int(model.memory_plan.peak_bytes * 0.98)
+    with pytest.raises(mx.MemoryBudgetError) as caught:
+        train(memory_budget=1)
+    budget = caught.value.least_feasible_bytes
+    assert budget <= model.memory_plan.peak_bytes
     again, model = train(memory_budget=budget)
     assert again == bound and model.memory_plan.peak_bytes <= budget
 

@@ -116,11 +116,11 @@ class Block:
         todo: list[tuple[str, Block]] = [("", self)]
         while todo:
             path, block = todo.pop()
-            found.update((path + n, p) for n, p in block.names_in_files().items())
+            found.update((path + n, p) for n, p in block._names_in_files().items())
             todo += reversed([(f"{path}{n}.", c) for n, c in block._children.items()])
         return found
 
-    def names_in_files(self) -> dict[str, Parameter]:
+    def _names_in_files(self) -> dict[str, Parameter]:
         """Its own parameters by the names that files have below its place in the network."""
         return self._reg_params
 

@@ -56,7 +56,7 @@ class BoundCalls:
 
     def __call__(self, inputs: Sequence[NDArray], form: Form) -> Any:
         """The outputs for these inputs. Raises DeferredInitializationError before anything has happened."""
-        trace = self._block.trace(form, len(inputs))
+        trace = self._block._trace(form, len(inputs))
         if self._parameters is None:
             self._parameters = dict(self._block.collect_params().items())
         context = inputs[0].context

@@ -14,7 +14,7 @@ from ...core.wanted import whole
 def exported(block: Any, path: str, epoch: int = 0) -> tuple[str, str]:
     """Write `path-symbol.json` and `path-0000.params` of the form in which the block was called last."""
     whole("export: epoch", epoch, 0)
-    trace = block.last_trace
+    trace = block._last_trace
     if trace is None:
         raise StateError(
             f"export: {block.name!r} has not run yet, so the number of its inputs is not known. Call it once "

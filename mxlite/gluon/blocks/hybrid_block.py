@@ -38,7 +38,7 @@ class HybridBlock(Block):
 
     def __init__(self, prefix: str | None = None, params: Any = None) -> None:
         super().__init__(prefix, params)
-        self.is_active = False
+        self._active = False
         self._options: dict[str, Any] = {}
         self._traces: dict[Any, Trace] = {}
         self._form: tuple[Form, int] | None = None  # of the inputs of the last call
@@ -47,7 +47,7 @@ class HybridBlock(Block):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if isinstance(value, (Block, Parameter)):
-            self.forget()
+            self._forget()
 
     def register_child(self, block: Block, name: str | None = None) -> None:
         """Make `block`, which must be a hybrid block, a child."""
@@ -57,16 +57,16 @@ class HybridBlock(Block):
                 f"{type(block).__name__}. Sequential takes any block, where HybridSequential does not."
             )
         super().register_child(block, name)
-        self.forget()
+        self._forget()
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Forget traces and bound programs, after a change of the network."""
         self._traces = {}
         self._calls = None
 
     # -- as a symbol ---------------------------------------------------------------------------
 
-    def trace(self, form: Form, count: int) -> Trace:
+    def _trace(self, form: Form, count: int) -> Trace:
         """The block as a symbol, for so many inputs that are nested as `form` says."""
         found = self._traces.get((form, count))
         if found is None:
@@ -74,14 +74,14 @@ class HybridBlock(Block):
         return found
 
     @property
-    def last_trace(self) -> Trace | None:
+    def _last_trace(self) -> Trace | None:
         """The symbol for inputs as in the last call on arrays; None before one."""
-        return None if self._form is None else self.trace(*self._form)
+        return None if self._form is None else self._trace(*self._form)
 
     def infer_shape(self, *args: Any) -> None:
         """Find the shapes of parameters that are not known from those of the inputs."""
         inputs, form = flat(args)
-        found = self.trace(form, len(inputs))
+        found = self._trace(form, len(inputs))
         parameters = self.collect_params()
         shapes = {n: tuple(a.shape) for n, a in zip(found.inputs, inputs)}
         arguments, _, states = found.symbol.infer_shape_partial(**shapes)
@@ -93,7 +93,7 @@ class HybridBlock(Block):
     def infer_type(self, *args: Any) -> None:
         """Give the parameters the types that follow from those of the inputs."""
         inputs, form = flat(args)
-        found = self.trace(form, len(inputs))
+        found = self._trace(form, len(inputs))
         parameters = self.collect_params()
         types = {n: a.dtype for n, a in zip(found.inputs, inputs)}
         arguments, _, states = found.symbol.infer_type(**types)
@@ -112,16 +112,16 @@ class HybridBlock(Block):
 
     def _run_once(self, args: tuple[Any, ...]) -> None:
         """Run call by call, without any effect but that each block below finds its own shapes."""
-        active = [b for b in self._below() if isinstance(b, HybridBlock) and b.is_active]
+        active = [b for b in self._below() if isinstance(b, HybridBlock) and b._active]
         for block in active:
-            block.is_active = False
+            block._active = False
         try:
             with autograd.pause():
                 own = self._values(flat(args)[0][0].context)
                 self.hybrid_forward(nd, *args, **own)
         finally:
             for block in active:
-                block.is_active = True
+                block._active = True
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> tuple[str, str]:
         """Write `path-symbol.json` and `path-0000.params`, which `SymbolBlock.imports` and Module load.
@@ -165,9 +165,9 @@ class HybridBlock(Block):
                 f"hybridize has no option {unknown[0]!r}: it takes {', '.join(_OPTIONS)}, and MXNet's "
                 f"{', '.join(_MXNETS)}."
             )
-        self.is_active = bool(active)
+        self._active = bool(active)
         self._options = kwargs if active else {}
-        self.forget()
+        self._forget()
         super().hybridize(active, **kwargs)
 
     def optimize_for(self, x: Any, *args: Any, backend: Any = None, **kwargs: Any) -> None:
@@ -179,7 +179,7 @@ class HybridBlock(Block):
     def cast(self, dtype: Any) -> None:
         """Convert all parameters to another type."""
         super().cast(dtype)
-        self.forget()
+        self._forget()
 
     @property
     def memory_plan(self) -> Any:
@@ -213,7 +213,7 @@ class HybridBlock(Block):
                     f"{type(value).__name__}."
                 )
         self._form = form, len(inputs)
-        if self.is_active and BoundCalls.serves():
+        if self._active and BoundCalls.serves():
             if self._calls is None:
                 self._calls = BoundCalls(self, self._options)
             try:

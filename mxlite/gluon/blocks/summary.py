@@ -15,7 +15,7 @@ def print_summary(block: Any, inputs: tuple[Any, ...]) -> None:
 
     StateError for a network that is hybridized: its layers do not run one by one.
     """
-    if any(getattr(b, "is_active", False) for b in block._below()):
+    if any(getattr(b, "_active", False) for b in block._below()):
         raise StateError(
             "summary: the network is hybridized, so its layers do not run one by one; call it before."
         )

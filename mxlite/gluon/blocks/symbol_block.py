@@ -73,7 +73,7 @@ class SymbolBlock(HybridBlock):
             )
         return block
 
-    def trace(self, form: Form, count: int) -> Trace:
+    def _trace(self, form: Form, count: int) -> Trace:
         """The symbol itself."""
         if count != len(self._inputs):
             raise ArgumentError(
@@ -86,8 +86,8 @@ class SymbolBlock(HybridBlock):
         """The outputs. It runs as a bound program always: there are no calls one by one in a symbol."""
         inputs, _ = flat(args)
         if isinstance(inputs[0], NDArray):
-            if not self.is_active:
-                self.is_active = True
+            if not self._active:
+                self._active = True
             return super().forward(*args)
         found = self._symbol(**dict(zip(self._inputs, inputs)))
         return list(found) if self._several else found

@@ -63,6 +63,7 @@ class Parameter:
         self._arrays: dict[Context, NDArray] | None = None
         self._later: Callable[[], None] | None = None  # fills the arrays as soon as the shape is known
         self._later_ctx: list[Context] = []
+        self._var: tuple[Any, Symbol] | None = None
         self._grad_req = "null"
         self.grad_req = grad_req
 
@@ -356,16 +357,22 @@ class Parameter:
         return self.list_data()
 
     def var(self) -> Symbol:
-        """The variable that stands for it in a symbol."""
-        init = self.init
-        return Variable(
-            self.name,
-            shape=self._shape,
-            dtype=self._dtype,
-            lr_mult=self.lr_mult,
-            wd_mult=self.wd_mult,
-            init=init if init is None or hasattr(init, "dumps") else initializer.create(init),
-        )
+        """The variable that stands for it in symbols: the same one each time, until something about it
+        changes.
+        """
+        about = self._shape, str(self._dtype), self.lr_mult, self.wd_mult, self.init
+        if self._var is None or self._var[0] != about:
+            init = self.init
+            made = Variable(
+                self.name,
+                shape=self._shape,
+                dtype=self._dtype,
+                lr_mult=self.lr_mult,
+                wd_mult=self.wd_mult,
+                init=init if init is None or hasattr(init, "dumps") else initializer.create(init),
+            )
+            self._var = about, made
+        return self._var[1]
 
 
 class Constant(Parameter):

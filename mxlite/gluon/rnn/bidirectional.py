@@ -52,7 +52,7 @@ class BidirectionalCell(HybridRecurrentCell):
         self.reset()
         F = module_of(inputs)
         steps = places(length, inputs, layout)
-        states = self.start(F, steps[0], begin_state)
+        states = self._start(F, steps[0], begin_state)
         left, right = self.cells
         count = len(left.state_info())
         forth, first = left.unroll(length, steps, states[:count], layout, None, valid_length)

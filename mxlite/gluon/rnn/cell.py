@@ -46,7 +46,7 @@ class RecurrentCell(Block):
             made.append(func(shape=info["shape"], **given, **kwargs))
         return made
 
-    def start(self, F: Any, inputs: Any, states: Any) -> Any:
+    def _start(self, F: Any, inputs: Any, states: Any) -> Any:
         """`states`, or zeros for inputs of this batch size, (N, ...)."""
         if states is not None:
             return states
@@ -71,7 +71,7 @@ class RecurrentCell(Block):
         self.reset()
         F = module_of(inputs)
         steps = places(length, inputs, layout)
-        states = self.start(F, steps[0], begin_state)
+        states = self._start(F, steps[0], begin_state)
         outputs, history = [], []
         for x in steps:
             out, states = self(x, states)

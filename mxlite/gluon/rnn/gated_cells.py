@@ -64,8 +64,28 @@ class RNNCell(_GatedCell):
 
     _gates = 1
 
-    def __init__(self, hidden_size: int, activation: Any = "tanh", *args: Any, **kwargs: Any) -> None:
-        super().__init__(hidden_size, *args, **kwargs)
+    def __init__(
+        self,
+        hidden_size: int,
+        activation: Any = "tanh",
+        i2h_weight_initializer: Any = None,
+        h2h_weight_initializer: Any = None,
+        i2h_bias_initializer: Any = "zeros",
+        h2h_bias_initializer: Any = "zeros",
+        input_size: int = 0,
+        prefix: str | None = None,
+        params: Any = None,
+    ) -> None:
+        super().__init__(
+            hidden_size,
+            i2h_weight_initializer,
+            h2h_weight_initializer,
+            i2h_bias_initializer,
+            h2h_bias_initializer,
+            input_size,
+            prefix,
+            params,
+        )
         self._activation = activation
 
     def _alias(self) -> str:

@@ -55,7 +55,7 @@ class _RecurrentLayer(HybridBlock):
                     setattr(self, f"{side}{i}_{name}", made)
             size = self._hidden_size * len(self._sides)
 
-    def names_in_files(self) -> dict[str, Parameter]:
+    def _names_in_files(self) -> dict[str, Parameter]:
         """As MXNet's files have them: as if the layer were a stack of cells."""
         found = {}
         for name, parameter in self._reg_params.items():
@@ -85,7 +85,7 @@ class _RecurrentLayer(HybridBlock):
         for side in self._sides:
             getattr(self, f"{side}0_i2h_weight").shape = (rows, size)
 
-    def __call__(self, inputs: Any, states: Any = None) -> Any:  # type: ignore[override]
+    def __call__(self, inputs: Any, states: Any = None) -> Any:
         """The outputs, and the last states if `states` were given."""
         given = states is not None
         if not given:

@@ -59,7 +59,7 @@ class _Stack(RecurrentCell):
         self.reset()
         F = module_of(inputs)
         steps: Any = places(length, inputs, layout)
-        states = self.start(F, steps[0], begin_state)
+        states = self._start(F, steps[0], begin_state)
         new: list[Any] = []
         at = 0
         for i, cell in enumerate(self.cells):

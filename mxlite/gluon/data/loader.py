@@ -1,0 +1,147 @@
+"""DataLoader: batches of a data set, made here, by threads or by processes.
+
+Workers are asked for some batches ahead (`prefetch`), and give them back in order. A process has the data
+set from
+its parent, of which it is a fork (where there is none, it gets a copy by pickle), and sends batches through
+a pipe.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from multiprocessing.pool import Pool, ThreadPool
+from typing import Any
+
+from ...core import StateError
+from ...core.errors import ArgumentError
+from ...core.wanted import whole
+from .batchify import default_batchify_fn as default_batchify_fn
+from .sampler import BatchSampler, RandomSampler, SequentialSampler
+
+default_mp_batchify_fn = default_batchify_fn
+"""MXNet's name for the one of worker processes, which need no other here."""
+
+
+class DataLoader:
+    """Batches: `for x, y in DataLoader(dataset, batch_size=32, shuffle=True)`.
+
+    sampler or batch_sampler: the order, instead of `shuffle`.  last_batch: 'keep', 'discard' or 'rollover'.
+    batchify_fn: makes a batch of a list of samples; by default it stacks them.  num_workers: processes, or
+    threads
+    with `thread_pool`, that make batches, `prefetch` of them ahead (two for each worker).  timeout: seconds
+    to
+    wait for a batch.  pin_memory has no effect.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float = 120,
+        auto_reload: bool = False,
+    ) -> None:
+        if batch_sampler is None:
+            if batch_size is None:
+                raise ArgumentError("DataLoader: give batch_size, or batch_sampler.")
+            if sampler is None:
+                sampler = RandomSampler(len(dataset)) if shuffle else SequentialSampler(len(dataset))
+            elif shuffle:
+                raise ArgumentError("DataLoader: shuffle has no effect beside sampler; give one of them.")
+            batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
+        elif batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+            raise ArgumentError(
+                "DataLoader: batch_sampler decides batches; batch_size, shuffle, sampler and last_batch "
+                "are not "
+                "given beside it."
+            )
+        self._dataset = dataset
+        self._batch_sampler = batch_sampler
+        self._batchify = default_batchify_fn if batchify_fn is None else batchify_fn
+        self._num_workers = whole("DataLoader: num_workers", num_workers, 0)
+        self._timeout = timeout
+        ahead = 2 * self._num_workers if prefetch is None else whole("DataLoader: prefetch", prefetch, 0)
+        self._prefetch = max(ahead, 1)
+        self._pool: Pool | None = None
+        if self._num_workers:
+            begin = (dataset, self._batchify)
+            if thread_pool:
+                self._pool = ThreadPool(self._num_workers)
+            else:
+                kinds = multiprocessing.get_all_start_methods()
+                context = multiprocessing.get_context("fork" if "fork" in kinds else None)
+                self._pool = context.Pool(self._num_workers, _begin, begin)
+            self._is_remote = not thread_pool
+            weakref.finalize(self, _end, self._pool)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._pool is None:
+            return (_batch(self._dataset, self._batchify, numbers) for numbers in self._batch_sampler)
+        return self._ahead()
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def _ahead(self) -> Iterator[Any]:
+        """Batches in order, of which some are being made."""
+        pool = self._pool
+        assert pool is not None
+        waiting: deque[Any] = deque()
+        numbers = iter(self._batch_sampler)
+        more = True
+        while more or waiting:
+            while more and len(waiting) < self._prefetch:
+                asked = next(numbers, None)
+                if asked is None:
+                    more = False
+                elif self._is_remote:
+                    waiting.append(pool.apply_async(_remote_batch, (asked,)))
+                else:
+                    waiting.append(pool.apply_async(_batch, (self._dataset, self._batchify, asked)))
+            if waiting:
+                yield self._got(waiting.popleft())
+
+    def _got(self, result: Any) -> Any:
+        try:
+            return result.get(self._timeout)
+        except multiprocessing.TimeoutError:
+            raise StateError(
+                f"DataLoader: no worker gave a batch within {self._timeout} seconds. A sample may take too "
+                f"long "
+                f"(timeout=), or a worker process was killed, as it is when memory runs out (num_workers=)."
+            ) from None
+
+
+def _batch(dataset: Any, make: Callable[[list[Any]], Any], numbers: list[int]) -> Any:
+    return make([dataset[i] for i in numbers])
+
+
+_mine: tuple[Any, Any] | None = None
+"""Data set and batchify_fn of this worker process."""
+
+
+def _begin(dataset: Any, make: Any) -> None:
+    global _mine
+    _mine = dataset, make
+
+
+def _remote_batch(numbers: list[int]) -> Any:
+    assert _mine is not None
+    return _batch(*_mine, numbers)
+
+
+def _end(pool: Pool) -> None:
+    pool.terminate()
+    pool.join()

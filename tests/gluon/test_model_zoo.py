@@ -1,0 +1,71 @@
+"""Networks of the zoo: names, shapes, sizes."""
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite import gluon
+from mxlite.gluon.model_zoo import vision
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "millions"),
+    [("resnet18_v1", 32, 11.7), ("resnet50_v1", 32, 25.6), ("resnet18_v2", 32, 11.7),
+     ("resnet50_v2", 32, 25.6), ("mobilenet0.25", 32, 0.47), ("alexnet", 224, 61.1),
+     ("vgg11_bn", 224, 132.9)],
+)  # fmt: skip
+def test_a_network_has_its_number_of_parameters(name, size, millions):
+    net = vision.get_model(name)
+    out = net(mx.sym.Variable("data"))
+    shapes, outputs, _ = out.infer_shape(data=(1, 3, size, size))
+    learnt = zip(out.list_arguments(), shapes)
+    total = sum(
+        int(np.prod(s)) for n, s in learnt if n != "data" and net.collect_params()[n].grad_req != "null"
+    )
+    assert outputs == [(1, 1000)] and total / 1e6 == pytest.approx(millions, rel=0.01)
+
+
+def test_names_are_those_of_mxnet():
+    with mx.name.NameManager():
+        first, second = vision.resnet18_v1(), vision.resnet50_v2()
+    names = list(first.collect_params())
+    assert names[:2] == ["resnetv10_conv0_weight", "resnetv10_batchnorm0_gamma"]
+    assert "resnetv10_stage2_conv2_weight" in names and names[-1] == "resnetv10_dense0_bias"
+    assert "resnetv20_stage1_batchnorm0_gamma" in second.collect_params()
+    assert "features.4.0.body.0.weight" in first._structured()
+
+
+def test_a_resnet_trains_inside_a_budget():
+    x, y = mx.nd.random.normal(shape=(16, 3, 16, 16)), mx.nd.array(np.arange(16) % 4)
+    results, peak = [], 0
+    for share in (1, 0.7):
+        mx.random.seed(1)
+        net = vision.ResNetV1(vision.BasicBlockV1, (2, 2), (8, 8, 16), classes=4, thumbnail=True)
+        net.initialize(mx.init.Xavier())
+        net.hybridize(memory_budget=int(peak * share) or None)
+        with mx.autograd.record():
+            loss = gluon.loss.SoftmaxCELoss()(net(x), y)
+        loss.backward()
+        peak = net.memory_plan.peak_bytes
+        results.append(net.features[0].weight.grad().asnumpy())
+        assert net.executor.measured_bytes == peak
+    assert np.array_equal(*results)
+
+
+def test_what_is_not_there_is_told(tmp_path):
+    with pytest.raises(mx.UnknownNameError, match=r"no network 'resnet18'\. Did you mean 'resnet18_v"):
+        vision.get_model("resnet18")
+    with pytest.raises(FileNotFoundError, match="downloads nothing"):
+        vision.get_model("resnet18_v1", pretrained=True, root=str(tmp_path))
+    with pytest.raises(mx.RangeError, match="ResNet has 18, 34"):
+        vision.get_resnet(1, 20)
+
+
+def test_parameters_are_read_from_a_local_file(tmp_path):
+    net = vision.get_model("mobilenet0.25", classes=3)
+    net.initialize()
+    x = mx.nd.ones((1, 3, 32, 32))
+    out = net(x).asnumpy()
+    net.save_parameters(str(tmp_path / "mobilenet0.25.params"))
+    again = vision.get_model("mobilenet0.25", classes=3, pretrained=True, root=str(tmp_path))
+    assert np.array_equal(again(x).asnumpy(), out)
