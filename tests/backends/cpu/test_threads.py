@@ -212,12 +212,12 @@ def test_operations_on_arrays_take_the_new_number(monkeypatch):
     """Their kernels are kept by shape; one made for another number must not be used."""
     running, seen = CPU.running, []
     monkeypatch.setitem(vars(CPU), "running", lambda count: seen.append(count) or running(count))
-    x, w = mx.nd.ones((9, 31)), mx.nd.ones((17, 31))
+    x, w = mx.nd.ones((90, 310)), mx.nd.ones((170, 310))
     for count in (1, 2, 1):
         mx.set_num_threads(count)
         seen.clear()
         for _ in range(2):
-            assert (mx.nd.FullyConnected(x, w, num_hidden=17, no_bias=True).asnumpy() == 31).all()
+            assert (mx.nd.FullyConnected(x, w, num_hidden=170, no_bias=True).asnumpy() == 310).all()
         assert seen == [count] * 2
 
 
@@ -406,7 +406,7 @@ def test_what_is_timed_and_operations_on_arrays_run_on_that_worker_too(monkeypat
         assert len(seen) > calibration.ROUNDS and set(seen) == {team}  # calls alone, and then steps
         seen.clear()
         for _ in range(3):
-            x, w = mx.nd.ones((9, 31)), mx.nd.ones((17, 31))
-            mx.nd.FullyConnected(x, w, num_hidden=17, no_bias=True).wait_to_read()
+            x, w = mx.nd.ones((90, 310)), mx.nd.ones((170, 310))
+            mx.nd.FullyConnected(x, w, num_hidden=170, no_bias=True).wait_to_read()
         assert set(seen) == {team}
         engine.stop()
