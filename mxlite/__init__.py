@@ -109,6 +109,8 @@ if _typing.TYPE_CHECKING:
         tools as tools,
     )
     from .executor import Executor as Executor
+    from .formats import torch as torch
+    from .formats.torch import from_torch as from_torch
     from .io import image as image, recordio as recordio
     from .module import (
         contrib as contrib,
@@ -139,6 +141,7 @@ _LATER = {
     "Executor": "executor:Executor",
     "executor_manager": "module.executor_manager",
     "formats": "formats",
+    "from_torch": "formats.torch:from_torch",
     "image": "io.image",
     "img": "io.image",
     "init": "module.initial.initializer",
@@ -164,6 +167,7 @@ _LATER = {
     "runtime": "tools.runtime",
     "test_utils": "test_utils",
     "tools": "tools",
+    "torch": "formats.torch",
     "visualization": "tools.draw",
     "viz": "tools.draw",
 }

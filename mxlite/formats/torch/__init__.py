@@ -1,0 +1,6 @@
+"""`mx.torch`: modules of PyTorch. Needs the package torch, which mxlite never imports by itself."""
+
+from .errors import UnsupportedModuleError as UnsupportedModuleError
+from .importer import from_torch as from_torch
+from .node import TorchNode as TorchNode
+from .table import register as register
