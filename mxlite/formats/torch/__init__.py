@@ -3,4 +3,6 @@
 from .errors import UnsupportedModuleError as UnsupportedModuleError
 from .importer import from_torch as from_torch
 from .node import TorchNode as TorchNode
+from .planning import plan as plan
 from .table import register as register
+from .weights import load_into as load_into

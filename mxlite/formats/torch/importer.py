@@ -35,10 +35,7 @@ def from_torch(module: Any, args: Any, kwargs: Mapping[str, Any] | None = None) 
     Raises UnsupportedModuleError, which lists every node that cannot be run, NotSupportedError for a module
     that torch.export cannot trace; each names the path in the module and the line.
     """
-    torch = torch_package()
-    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
-    reader, outputs = read(module, exported(module, args, kwargs or {}))
-    symbol = Group([_output(reader, name, value) for name, value in outputs])
+    symbol, reader = network_of(module, args, kwargs)
     arrays = reader.builder.arrays
     states = set(symbol.list_auxiliary_states())
     named = {n: nd.array(arrays[n], dtype=arrays[n].dtype) for n in symbol.list_inputs() if n in arrays}
@@ -47,6 +44,14 @@ def from_torch(module: Any, args: Any, kwargs: Mapping[str, Any] | None = None) 
         {n: a for n, a in named.items() if n not in states},
         {n: a for n, a in named.items() if n in states},
     )
+
+
+def network_of(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Symbol, ProgramReader]:
+    """The symbol of a module, and the reader, which knows its inputs and arrays."""
+    torch = torch_package()
+    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    reader, outputs = read(module, exported(module, args, kwargs or {}))
+    return Group([_output(reader, name, value) for name, value in outputs]), reader
 
 
 def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:

@@ -6,6 +6,7 @@ place is made functional, so that each value is written once.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 import warnings
@@ -108,7 +109,7 @@ def _untraceable(module: Any, error: BaseException) -> NotSupportedError:
 
 def is_library(file: str) -> bool:
     """True for a file of PyTorch itself."""
-    return "/torch/" in file.replace("\\", "/") or file.startswith("<")
+    return file.startswith((os.path.dirname(torch_package().__file__) + os.sep, "<"))
 
 
 def _writes_in_place(program: Any) -> bool:

@@ -26,7 +26,7 @@ class ProgramReader:
         self.program = program
         self.stored = stored
         self.builder = Builder("torch")
-        self.inputs: list[str] = []
+        self.inputs: dict[str, tuple[int, ...]] = {}  # name -> shape
         self.failures: list[tuple[Place, str]] = []
         self.missing: set[Any] = set()  # targets without a converter
         self._found: dict[Any, Found] = {}
@@ -54,10 +54,10 @@ class ProgramReader:
         if not hasattr(value, "dtype"):
             self._found[node] = value
             return
-        self.inputs.append(node.name)
         try:
-            dtype = numpy_dtype(value.dtype, f"input {node.name!r}")
-            self._found[node] = self.builder.variable(node.name, static_shape(value), dtype)
+            shape, dtype = static_shape(value), numpy_dtype(value.dtype, f"input {node.name!r}")
+            self._found[node] = self.builder.variable(node.name, shape, dtype)
+            self.inputs[node.name] = shape
         except MXLiteError as error:
             self._fail(node, str(error))
 
