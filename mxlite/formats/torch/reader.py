@@ -16,7 +16,7 @@ from .table import converter
 from .tensor import numpy_dtype
 
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
-_UNFIT = (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError)  # of a converter
+_UNFIT = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)  # of a converter
 
 
 class ProgramReader:

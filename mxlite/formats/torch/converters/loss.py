@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -48,9 +47,7 @@ def _soft(
     if is_float(target.dtype):
         wanted = target if not smoothing else target * (1 - smoothing) + smoothing / classes
         each = b.op("negative", b.reduce("sum", b.binary("mul", wanted, logs), [1], False))
-        positions: Any = prod(each.shape)
-        total = b.reduce("sum", each, None, False)
-        return each if how == "none" else total if how == "sum" else total * (1 / positions)
+        return each if how == "none" else b.reduce(how, each, None, False)
     if n.plain("ignore_index", -100) >= 0:
         raise NotSupportedError("cross-entropy with smoothing and an ignored class")
     picked = b.op("nll_loss", logs, target, reduction=how)
@@ -72,15 +69,14 @@ def mean_absolute(n: TorchNode) -> GraphValue:
 
 
 def smooth_l1(n: TorchNode) -> GraphValue:
-    """Huber's: quadratic up to beta, linear beyond."""
+    """Huber's: quadratic up to beta, linear beyond; huber_loss is beta times smooth_l1_loss."""
     b = n.builder
-    delta = "huber" in n.target
-    beta = float(n.plain("delta", 1.0) if delta else n.plain("beta", 1.0))
+    is_huber = "huber" in n.target
+    beta = float(n.plain("delta" if is_huber else "beta", 1.0))
+    if beta == 0:
+        return mean_absolute(n)
     gap = b.binary("sub", n["self"], n["target"])
-    each = b.op("smooth_l1", gap, scalar=beta**-0.5) * (beta if delta else 1.0)
-    if not delta:
-        return reduced(n, each)
-    return reduced(n, each)
+    return reduced(n, b.op("smooth_l1", gap, scalar=beta**-0.5) * (beta if is_huber else 1.0))
 
 
 def binary_cross_entropy(n: TorchNode) -> GraphValue:
