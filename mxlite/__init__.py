@@ -111,6 +111,8 @@ if _typing.TYPE_CHECKING:
         tools as tools,
     )
     from .executor import Executor as Executor
+    from .formats import torch as torch
+    from .formats.torch import from_torch as from_torch
     from .io import image as image, recordio as recordio
     from .module import (
         contrib as contrib,
@@ -141,6 +143,7 @@ _LATER = {
     "Executor": "executor:Executor",
     "executor_manager": "module.executor_manager",
     "formats": "formats",
+    "from_torch": "formats.torch:from_torch",
     "gluon": "gluon",
     "image": "io.image",
     "img": "io.image",
@@ -167,6 +170,7 @@ _LATER = {
     "runtime": "tools.runtime",
     "test_utils": "test_utils",
     "tools": "tools",
+    "torch": "formats.torch",
     "visualization": "tools.draw",
     "viz": "tools.draw",
 }

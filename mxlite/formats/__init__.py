@@ -1,4 +1,4 @@
-"""Networks and arrays in the formats of others: symbol JSON, ONNX."""
+"""Networks and arrays in the formats of others: symbol JSON, ONNX, PyTorch."""
 
-from . import onnx as onnx
+from . import onnx as onnx, torch as torch
 from .params import load_params as load_params, save_params as save_params, stored_params as stored_params

@@ -35,13 +35,14 @@ PUBLIC = """
     core cpu cpu_pinned current_context DeferredInitializationError
     DefinitionError DerivativeError DeviceError DTypeError engine
     EngineError Executor executor_manager FileAccessError FileError FolderError format_bytes FormatError
-    formats get_num_threads gluon gpu gpu_memory_info image img IndexingError init initializer io is_np_array
+    formats from_torch get_num_threads gluon gpu gpu_memory_info image img IndexingError init initializer
+    io is_np_array
     is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc MissingFileError
     MissingMethodError mod model models module mon monitor MXLiteError MXNetError name nd NDArray ndarray
     np_array np_shape num_gpus OpAttributeError operator OperatorError opt optimizer OutOfMemoryError
     parse_bytes PlaceError PlanError profiler random RangeError recordio RewriteError rnd rnn runtime
     ScheduledRateError SearchLimitError set_gpu_memory_limit set_np_shape set_num_threads ShapeError
-    StateError sym Symbol symbol test_utils tools UnknownAttributeError UnknownNameError use_np
+    StateError sym Symbol symbol test_utils tools torch UnknownAttributeError UnknownNameError use_np
     use_np_shape util var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (CHANGELOG.md)."""

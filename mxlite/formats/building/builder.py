@@ -17,7 +17,7 @@ from ... import ndarray as nd
 from ...core import DTypeError, FormatError, MXLiteError, ShapeError
 from ...graph import Entry, Op, Shape
 from ...ops import TABLE
-from ...symbol import Symbol, Variable
+from ...symbol import operator_function, Symbol, Variable
 from ...symbol.compose import call, parameter_text, typed_attrs
 from .errors import NotSupportedError
 from .types import is_float, running_type
@@ -62,10 +62,10 @@ class Builder:
 
     # -- values ------------------------------------------------------------------------------------
 
-    def constant(self, array: Any, dtype: Any = None) -> GraphValue:
-        """A value that is known now."""
+    def constant(self, array: Any, dtype: Any = None, name: str | None = None) -> GraphValue:
+        """A value that is known now; `name` is that of the variable it becomes where a node reads it."""
         array = np.asarray(array, dtype)
-        return GraphValue(self, array.shape, array.dtype, array, None)
+        return GraphValue(self, array.shape, array.dtype, array, None, name)
 
     def ints(self, values: Iterable[int]) -> GraphValue:
         return self.constant(list(values), np.int64)
@@ -91,6 +91,15 @@ class Builder:
         symbol = Variable(name, dtype=dtype, **settings)
         return GraphValue(self, shape, dtype, None, symbol.entries[0])
 
+    def output(self, value: GraphValue, name: str) -> Symbol:
+        """A value as an output of a graph: through its own node if it is a variable or a constant."""
+        self.label = name
+        entry = self.entry(value)
+        symbol = Symbol((entry,))
+        return (
+            operator_function("identity")(symbol, name=self.unique(name)) if entry.node.op is None else symbol
+        )
+
     def unique(self, name: str) -> str:
         """`name`, with a number appended if it is taken."""
         name = name or self._label
@@ -112,7 +121,12 @@ class Builder:
         kept = self._variables.get(id(value.array))
         if kept is None:
             variable = self.variable(
-                f"{self.label}_const", value.shape, value.dtype, value.array, lr_mult=0.0, wd_mult=0.0
+                value.name or f"{self.label}_const",
+                value.shape,
+                value.dtype,
+                value.array,
+                lr_mult=0.0,
+                wd_mult=0.0,
             )
             assert variable.entry is not None
             kept = self._variables[id(value.array)] = (value, variable.entry)  # the value keeps its id taken

@@ -19,16 +19,23 @@ class GraphValue:
     values the types must be equal, a Python number takes the other's type.
     """
 
-    __slots__ = ("array", "builder", "dtype", "entry", "shape")
+    __slots__ = ("array", "builder", "dtype", "entry", "name", "shape")
 
     def __init__(
-        self, builder: Builder, shape: Shape, dtype: Any, array: np.ndarray | None, entry: Entry | None
+        self,
+        builder: Builder,
+        shape: Shape,
+        dtype: Any,
+        array: np.ndarray | None,
+        entry: Entry | None,
+        name: str | None = None,
     ) -> None:
         self.builder = builder
         self.shape = shape
         self.dtype: np.dtype[Any] = dtype
         self.array = array
         self.entry = entry
+        self.name = name
 
     @property
     def rank(self) -> int:

@@ -75,7 +75,7 @@ def build(
             reader.builder.arrays[value.entry.node.name] = array
         scope[info.name] = value
     reader.nodes(graph.node, scope)
-    outputs = [_output(reader, reader.named(scope, o.name), o.name) for o in graph.output]
+    outputs = [reader.builder.output(reader.named(scope, o.name), o.name) for o in graph.output]
     if not outputs:
         raise FormatError("The model has no outputs.")
     return Group(outputs), reader.builder.arrays
@@ -86,15 +86,3 @@ def _open(inputs: Iterable[Any]) -> dict[str, Declared]:
     tensors = [i for i in inputs if i.type.WhichOneof("value") == "tensor_type"]
     declared = {i.name: declared_shape(i) for i in tensors}
     return {n: d for n, d in declared.items() if d is None or any(isinstance(length, str) for length in d)}
-
-
-def _output(reader: GraphReader, value: Any, name: str) -> Symbol:
-    """A value as an output of a graph: through its own node if it is a variable or a constant."""
-    reader.builder.label = name
-    entry = reader.builder.entry(value)
-    symbol = Symbol((entry,))
-    if entry.node.op is None:
-        from ...symbol import operator_function
-
-        return operator_function("identity")(symbol, name=reader.builder.unique(name))
-    return symbol

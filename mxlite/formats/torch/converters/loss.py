@@ -1,0 +1,127 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...building import GraphValue, is_float, NotSupportedError
+from ..node import TorchNode
+from .arithmetic import expand_both, squared_error
+
+_REDUCTIONS = ("none", "mean", "sum")
+
+
+def reduced(n: TorchNode, each: GraphValue) -> GraphValue:
+    """The losses of all elements as `reduction` says."""
+    how = _REDUCTIONS[n.plain("reduction", 1)]
+    return each if how == "none" else n.builder.reduce(how, each, None, False)
+
+
+def class_loss(n: TorchNode) -> GraphValue:
+    """cross_entropy_loss and nll_loss of class numbers; probabilities and smoothing by the formula."""
+    b, x, target = n.builder, n["self"], n["target"]
+    kind = "cross_entropy" if "cross_entropy" in n.target else "nll_loss"
+    weight, smoothing = n.get("weight"), float(n.plain("label_smoothing", 0.0))
+    how = _REDUCTIONS[n.plain("reduction", 1)]
+    alone = x.rank == 1
+    if alone:
+        x, target = b.reshape(x, (1, *x.shape)), b.reshape(target, (1, *target.shape))
+    if is_float(target.dtype) or smoothing:
+        return _soft(n, x, target, weight, smoothing, how)
+    inputs = [x, target] if weight is None else [x, target, weight]
+    ignored = n.plain("ignore_index", -100)
+    out = b.op(kind, *inputs, use_weight=weight is not None, ignore_index=ignored, reduction=how)
+    return b.reshape(out, n.shape)
+
+
+def _soft(
+    n: TorchNode, x: GraphValue, target: GraphValue, weight: GraphValue | None, smoothing: float, how: str
+) -> GraphValue:
+    b, classes = n.builder, x.shape[1]
+    if weight is not None:
+        raise NotSupportedError("cross-entropy with probabilities or smoothing, and weights of classes")
+    logs = b.op("log_softmax", x, axis=1)
+    if is_float(target.dtype):
+        wanted = target if not smoothing else target * (1 - smoothing) + smoothing / classes
+        each = b.op("negative", b.reduce("sum", b.binary("mul", wanted, logs), [1], False))
+        return each if how == "none" else b.reduce(how, each, None, False)
+    if n.plain("ignore_index", -100) >= 0:
+        raise NotSupportedError("cross-entropy with smoothing and an ignored class")
+    picked = b.op("nll_loss", logs, target, reduction=how)
+    spread = b.op("negative", b.reduce("mean", logs, [1], False))
+    spread = spread if how == "none" else b.reduce(how, spread, None, False)
+    return b.binary("add", b.reshape(picked, spread.shape) * (1 - smoothing), spread * smoothing)
+
+
+def nll_forward(n: TorchNode) -> tuple[Any, ...]:
+    return class_loss(n), None
+
+
+def mse(n: TorchNode) -> GraphValue:
+    return reduced(n, squared_error(n["self"], n["target"]))
+
+
+def mean_absolute(n: TorchNode) -> GraphValue:
+    return reduced(n, n.builder.op("abs", n.builder.binary("sub", n["self"], n["target"])))
+
+
+def smooth_l1(n: TorchNode) -> GraphValue:
+    """Huber's: quadratic up to beta, linear beyond; huber_loss is beta times smooth_l1_loss."""
+    b = n.builder
+    is_huber = "huber" in n.target
+    beta = float(n.plain("delta" if is_huber else "beta", 1.0))
+    if beta == 0:
+        return mean_absolute(n)
+    gap = b.binary("sub", n["self"], n["target"])
+    return reduced(n, b.op("smooth_l1", gap, scalar=beta**-0.5) * (beta if is_huber else 1.0))
+
+
+def binary_cross_entropy(n: TorchNode) -> GraphValue:
+    """Of probabilities; the logarithms are at least -100, as PyTorch's."""
+    b, x, target = n.builder, n["self"], n["target"]
+    yes = b.binary("maximum", b.op("log", x), -100.0)
+    no = b.binary("maximum", b.op("log", b.reverse("sub", x, 1.0)), -100.0)
+    rest = b.reverse("sub", target, 1.0)
+    each = b.op("negative", b.binary("add", b.binary("mul", target, yes), b.binary("mul", rest, no)))
+    weight = n.get("weight")
+    return reduced(n, each if weight is None else b.binary("mul", each, weight))
+
+
+def binary_cross_entropy_with_logits(n: TorchNode) -> GraphValue:
+    """(1 - y) x + (1 + (w - 1) y) softplus(-x)"""
+    b = n.builder
+    x, target = expand_both(n["self"], n["target"])
+    soft = b.op("softplus", b.op("negative", x))
+    positive = n.get("pos_weight")
+    if positive is not None:
+        soft = b.binary("mul", soft, b.binary("mul", target, positive + -1.0) + 1.0)
+    each = b.binary("add", b.binary("mul", b.reverse("sub", target, 1.0), x), soft)
+    weight = n.get("weight")
+    return reduced(n, each if weight is None else b.binary("mul", each, weight))
+
+
+def divergence(n: TorchNode) -> GraphValue:
+    """kl_div: target (log target - input), 0 where the target is 0."""
+    b, x, target = n.builder, n["self"], n["target"]
+    if n.plain("log_target", False):
+        return reduced(n, b.binary("mul", b.op("exp", target), b.binary("sub", target, x)))
+    safe = b.where(target > 0.0, target, b.full((), 1, np.dtype(target.dtype)))
+    return reduced(n, b.binary("mul", target, b.binary("sub", b.op("log", safe), x)))
+
+
+CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
+    "binary_cross_entropy": binary_cross_entropy,
+    "binary_cross_entropy_with_logits": binary_cross_entropy_with_logits,
+    "cross_entropy_loss": class_loss,
+    "huber_loss": smooth_l1,
+    "kl_div": divergence,
+    "l1_loss": mean_absolute,
+    "mse_loss": mse,
+    "nll_loss": class_loss,
+    "nll_loss_forward": nll_forward,
+    "nll_loss_nd": class_loss,
+    "smooth_l1_loss": smooth_l1,
+}

@@ -1,0 +1,47 @@
+"""Interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...building import GraphValue
+from ...building.resizing import Interpolation, resized
+from ..node import TorchNode
+
+_MODES = {
+    "nearest": "nearest",
+    "linear": "linear",
+    "bilinear": "linear",
+    "trilinear": "linear",
+    "bicubic": "cubic",
+}
+
+
+def upsampled(n: TorchNode) -> GraphValue:
+    """upsample_nearest2d, upsample_bilinear2d and the like, by scale factors or to a size."""
+    x, shape = n["input"] if n.plain("input") is not None else n["self"], n.shape
+    name = n.target.split(".")[1].removeprefix("_").removeprefix("upsample_")
+    mode = name.rstrip("d").rstrip("123").removesuffix("_aa").removesuffix("-exact").removesuffix("_exact")
+    given = n.plain("scale_factors")
+    factors = list(given) if given else [m / d for d, m in zip(x.shape[2:], shape[2:])]
+    plans = {i: (shape[i], float(f), (0.0, 1.0)) for i, f in enumerate(factors, 2)}
+    exact = "exact" in name
+    corners = bool(n.plain("align_corners", False))
+    coordinates = "align_corners" if corners else "half_pixel" if mode != "nearest" or exact else "asymmetric"
+    how = Interpolation(
+        mode=_MODES[mode],
+        coordinates=coordinates,
+        rounding="round_prefer_ceil" if exact else "floor",
+        antialias="_aa" in name,
+        exclude_outside="_aa" in name,
+    )
+    return resized(x, plans, how)
+
+
+CONVERTERS: dict[str, Callable[[TorchNode], Any]] = dict.fromkeys(
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+    "_upsample_nearest_exact2d upsample_linear1d upsample_bilinear2d upsample_trilinear3d "
+    "upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split(),
+    upsampled,
+)

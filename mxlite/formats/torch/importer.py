@@ -1,0 +1,91 @@
+"""`from_torch`: a module of PyTorch becomes a symbol and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ... import ndarray as nd
+from ...core import FormatError
+from ...symbol import Group, operator_function, Symbol
+from ..building import is_float
+from .errors import UnsupportedModuleError
+from .package import torch_package
+from .program import decomposed, exported
+from .reader import ProgramReader
+from .stored import StoredTensor
+
+Imported = tuple[Symbol, dict[str, nd.NDArray], dict[str, nd.NDArray]]
+
+
+def from_torch(module: Any, args: Any, kwargs: Mapping[str, Any] | None = None) -> Imported:
+    """The symbol, arguments and auxiliary states of a torch.nn.Module.
+
+    args: example inputs as forward takes them, a tensor or a tuple; their shapes are those of the network.
+    kwargs: inputs by name.  Needs the package torch.
+
+    Parameters keep their names in `state_dict`, tied ones are one argument under its first name. Moving means
+    and variances of batch normalization are auxiliary states; other buffers are arguments whose learning rate
+    is multiplied by 0. Inputs are called as the parameters of forward. An output without axes is a loss:
+    `backward` needs no gradient for it.
+
+    The network is that of training: dropout and batch normalization ask at run time whether it trains, as
+    MXNet's do. What the module itself holds in evaluation mode while it trains stays so.
+
+    Raises UnsupportedModuleError, which lists every node that cannot be run, NotSupportedError for a module
+    that torch.export cannot trace; each names the path in the module and the line.
+    """
+    symbol, reader = network_of(module, args, kwargs)
+    arrays = reader.builder.arrays
+    states = set(symbol.list_auxiliary_states())
+    named = {n: nd.array(arrays[n], dtype=arrays[n].dtype) for n in symbol.list_inputs() if n in arrays}
+    return (
+        symbol,
+        {n: a for n, a in named.items() if n not in states},
+        {n: a for n, a in named.items() if n in states},
+    )
+
+
+def network_of(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Symbol, ProgramReader]:
+    """The symbol of a module, and the reader, which knows its inputs and arrays."""
+    torch = torch_package()
+    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    reader, outputs = read(module, exported(module, args, kwargs or {}))
+    return Group([_output(reader, name, value) for name, value in outputs]), reader
+
+
+def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:
+    """The reader of a program, and its outputs. What has no converter is decomposed, where PyTorch can."""
+    reader = ProgramReader(program, _stored(module, program))
+    outputs = reader.run()
+    if reader.missing:
+        known = torch_package().export.default_decompositions()
+        table = {target: known[target] for target in reader.missing if target in known}
+        if table:
+            program = decomposed(program, table)
+            second = ProgramReader(program, _stored(module, program))
+            outputs = second.run()
+            reader = second if not second.failures else reader
+    if reader.failures:
+        raise UnsupportedModuleError(type(module).__name__, reader.failures)
+    if not outputs:
+        raise FormatError(f"{type(module).__name__} returns no tensor.")
+    return reader, outputs
+
+
+def _stored(module: Any, program: Any) -> dict[str, StoredTensor]:
+    """Every tensor of the program by each of its names; of tied ones the first name is theirs."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    tensors = {**program.constants, **dict(module.named_buffers(remove_duplicate=False)), **parameters}
+    firsts: dict[int, StoredTensor] = {}
+    for name in (*parameters, *(n for n in tensors if n not in parameters)):
+        tensor = tensors[name]
+        firsts.setdefault(id(tensor), StoredTensor(name, tensor, name in parameters))
+    return {name: firsts[id(tensor)] for name, tensor in tensors.items()}
+
+
+def _output(reader: ProgramReader, name: str, value: Any) -> Symbol:
+    symbol = reader.builder.output(value, name)
+    if value.shape == () and is_float(value.dtype):
+        symbol = operator_function("MakeLoss")(symbol, name=reader.builder.unique(f"{name}_loss"))
+    return symbol
