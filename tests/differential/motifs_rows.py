@@ -75,14 +75,6 @@ def transformer_half(d: Draft) -> Value:
     return y if before else layer_norm(d, y)
 
 
-def gated(d: Draft) -> Value:
-    """A dense layer that lets another one through, as in feed-forward layers of language models."""
-    x = d.pick(is_rows)
-    hidden = d.width() * d.one_of((1, 2, 4))
-    gate = d.call(d.one_of(("silu", "sigmoid", "gelu", "tanh")), dense(d, x, hidden=hidden))
-    return dense(d, d.call("elemwise_mul", gate, dense(d, x, hidden=hidden)))
-
-
 def many_readers(d: Draft) -> Value:
     """Several dense layers read one value, so that its gradient is a sum of products."""
     x = d.pick(is_rows)
@@ -235,7 +227,7 @@ def controlled(d: Draft) -> Value:
 
 
 MOTIFS = (
-    (dense_motif, 4), (multilayer, 4), (transformer_half, 4), (gated, 4), (many_readers, 4), (unrolled, 2),
+    (dense_motif, 4), (multilayer, 4), (transformer_half, 4), (many_readers, 4), (unrolled, 2),
     (lstm_cell, 2),
     (norm_motif, 3), (attention, 5), (recurrent, 4), (lookup, 1), (sequence_layer, 1), (controlled, 2),
 )  # fmt: skip

@@ -23,6 +23,8 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "passes.fusion.pooled_convolutions": dict(LEAST_BYTES=400),
     "passes.remat.split_norm_statistics": dict(LEAST_COUNT=8),
     "passes.remat.cheap_remat": dict(LEAST_BYTES=256, LEAST_FLOPS=2),
+    "passes.remat.inline_remat": dict(LEAST_BYTES=64),
+    "passes.remat.remat_candidates": dict(SMALL=2),
     "passes.remat.remat_at_peak": dict(LEAST_BYTES=256, SHARE=4),
     "gpu.passes": dict(SHARE=20.0),
     "gpu.handwritten.channels": dict(AT_ONCE_ROUNDS=0),
