@@ -326,21 +326,3 @@ def test_a_dense_weight_with_other_readers_and_one_of_mostly_padding_stay():
         assert not exe._planned.infer.step.forms
         np.testing.assert_array_equal(out(exe), 0)
         assert exe.measured_bytes == exe.memory_plan.peak_bytes
-
-
-@pytest.mark.parametrize("filters, channels", [(64, 32), (24, 40), (3, 16)])
-def test_weights_of_transposed_convolutions_go_away(filters, channels):
-    window = dict(kernel=(4, 4), stride=(2, 2), pad=(1, 1))
-    x = mx.sym.Deconvolution(mx.sym.var("data"), num_filter=filters, no_bias=False, name="up", **window)
-    exe = x.simple_bind(mx.cpu(), data=(1, channels, 6, 6), grad_req="null")
-    budgeted = x.simple_bind(mx.cpu(), data=(1, channels, 6, 6), grad_req="null", memory_budget="64MiB")
-    rng = np.random.default_rng(filters)
-    for _ in range(2):
-        values = {n: rng.standard_normal(a.shape).astype(np.float32) for n, a in exe.arg_dict.items()}
-        for name, value in values.items():
-            exe.arg_dict[name][:] = budgeted.arg_dict[name][:] = value
-        np.testing.assert_allclose(out(exe), out(budgeted), rtol=0, atol=1e-4)
-        if filters > 3:  # those go by columns
-            assert is_away(exe.arg_dict["up_weight"])
-        np.testing.assert_array_equal(exe.arg_dict["up_weight"].asnumpy(), values["up_weight"])
-    assert exe.measured_bytes == exe.memory_plan.peak_bytes

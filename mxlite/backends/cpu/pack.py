@@ -16,7 +16,6 @@ from ...core.dtype import as_dtype
 from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
-from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
 from ..fused.tiled import Tiled
 from ..passes.entries import request_of
@@ -25,7 +24,7 @@ from ..rewrite import graph_pass, Stage, Step
 from .packed import PackedAttrs, PackedKernel, PackedLayer, PackWeight
 
 _BYTE = as_dtype("uint8")
-_CONVOLUTIONS = (ConvolutionChannelsLast, ConvolutionEpilogue, DeconvolutionChannelsLast)
+_CONVOLUTIONS = (ConvolutionChannelsLast, ConvolutionEpilogue)
 PADDING = 1 / 3  # most bytes of padding of a dense layer's packed weight, as a share of the plain one
 
 
@@ -53,9 +52,7 @@ def _pack(step: Step, made: Rewriter, node: Node, forms: dict[Entry, Any]) -> No
     if way is None:
         made.keep(node)
         return
-    assert node.op is not None
-    shape, out = graph.shapes[node.inputs[1]], graph.shapes[Entry(node)]
-    attrs = PackedAttrs(node.op, node.attrs, way, shape, out)
+    attrs = PackedAttrs(node.attrs, way, graph.shapes[node.inputs[1]], graph.shapes[Entry(node)])
     weight = packed = inputs[1]
     is_alone = step.readers.only(node.inputs[1]) is node and weight.node.op is None
     if step.in_place and is_alone and way.slabs is not None and _is_dense_enough(graph, node, way):
@@ -115,11 +112,6 @@ def _way(graph: Graph, node: Node) -> PackedKernel | None:
         from .dense import packed_dense  # here, as what follows: networks without such layers need none of it
 
         return packed_dense(request)
-    if node.op is DeconvolutionChannelsLast:
-        from .kernels.convolutions.deconv import Transposed
-
-        transposed = Transposed.of(request)
-        return None if transposed is None else transposed.packed()
     from .convolution.direct import Forward
     from .kernels.convolutions.conv import way_of
 

@@ -19,8 +19,7 @@ class PackedKernel(Protocol):
     place, None where that is impossible.
     """
 
-    @property
-    def layout(self) -> Memory: ...
+    layout: Memory
 
     @property
     def name(self) -> str: ...
@@ -43,9 +42,8 @@ class PackedKernel(Protocol):
 
 @dataclass(frozen=True)
 class PackedAttrs:
-    """`op`, `of`: the layer and its attributes; `way`: its algorithm; `shape`: that of the weight."""
+    """`of`: the attributes of the layer; `way`: its algorithm; `shape`: that of the weight."""
 
-    op: type[Op]
     of: Any
     way: PackedKernel
     shape: Shape
@@ -80,7 +78,7 @@ class PackWeight(Op):
 
 
 class PackedLayer(Op):
-    """A convolution, its transpose or a dense layer, with the output of `_pack_weight`."""
+    """A convolution or dense layer with the output of `_pack_weight`; see `_convolution_epilogue`."""
 
     op_name = "_packed_layer"
     inputs = ("data", "packed", "factor", "bias", "addend")
@@ -106,7 +104,10 @@ class PackedLayer(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return int(a.op.flops(a.of, (inputs[0], a.shape, *inputs[2:]), outputs))
+        total = 2
+        for d in (*outputs[0], *a.shape[1:]):
+            total *= d
+        return total
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -27,7 +27,7 @@ from .onednn.library import library
 from .onednn.primitive import point
 
 _STEPS = (8, 16, 32, 48, 64)
-"""Candidate numbers of filters of a slab, those of a layout's blocks; where none is, all are one slab."""
+"""Candidate numbers of filters of a slab, those of a layout's blocks."""
 
 _byte = np.dtype("uint8")
 
@@ -46,7 +46,7 @@ class Slabs:
         def some(count: int) -> Shape:
             return (*shape[:axis], count, *shape[axis + 1 :])
 
-        for step in (*_STEPS, shape[axis]):
+        for step in _STEPS:
             count, rest = divmod(shape[axis], step)
             there = part_of(layout, 0, some(step), axis) if count else None
             if there is None or layout.nbytes != (count + bool(rest)) * there.nbytes:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from math import prod
-from typing import Any, Self
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -107,7 +107,6 @@ class Direct:
     def __init__(self, g: Geometry, weight: DType, primitive: Primitive, arg: int) -> None:
         self.g = g
         self.weight_dtype = weight
-        self.is_packed = False
         self.part = part_of(g)
         self.primitive = primitive
         self.arg = arg
@@ -139,38 +138,6 @@ class Direct:
     def move(self, name: str, source: Memory, x: Any, target: Memory, y: Any, scratch: Any) -> Run:
         """The call of reorder `name` from `x` to `y`."""
         return bind(self._moves[name], {SRC: (source, x), DST: (target, y)}, scratch)
-
-    def packed(self) -> Self | None:
-        """The same for weights that `pack` has reordered; None if it uses plain ones."""
-        if self.layout == self.plain:
-            return None
-        other = copy(self)
-        other.is_packed = True
-        return other
-
-    @cached_property
-    def slabs(self) -> Slabs | None:
-        """Slabs by which the weight can be packed in place; None if it cannot."""
-        if self.g.groups > 1 or self.is_wide:
-            return None
-        try:
-            return Slabs((self.g.f, self.g.c, *self.g.kernel), self.weight_dtype, self.layout)
-        except LookupError:
-            return None
-
-    @property
-    def scratch(self) -> int:
-        """Bytes of work for `pack`."""
-        return self._moves["weight"].scratch
-
-    def pack(self, weight: Any, held: Any, work: Any) -> Run:
-        """The call that reorders `weight` into `held`, of `layout.nbytes` bytes."""
-        return self.move("weight", self.plain, weight, self.layout, held, work)
-
-    @property
-    def held(self) -> int:
-        """Bytes of scratch for the reordered weight: none if it is plain, or packed already."""
-        return self.layout.nbytes * (self.layout != self.plain and not self.is_packed)
 
     @cached_property
     def narrowing(self) -> Narrowing | None:
@@ -259,7 +226,7 @@ class Forward(Direct):
         super().__init__(g, weight, primitive, WEIGHTS)
         if scale and (self.is_wide or weight != float32):
             raise LookupError
-        self.bias, self.add, self.scale = bias, add, scale
+        self.bias, self.add, self.scale, self.is_packed = bias, add, scale, False
         self.over: Primitive | None = None
         if add and not self.is_wide:
             self.over = forward_over_primitive(self.part, bias, relu, train, self.layout, scale)
@@ -269,9 +236,36 @@ class Forward(Direct):
         self.add_weight()
         self.add_move("bias", vector_memory(g, weight), vector_memory(g))
 
+    def packed(self) -> Forward | None:
+        """The same for weights that `pack` has reordered; None if it uses plain ones."""
+        if self.layout == self.plain:
+            return None
+        other = copy(self)
+        other.is_packed = True
+        return other
+
+    @cached_property
+    def slabs(self) -> Slabs | None:
+        """Slabs by which the weight can be packed in place; None if it cannot."""
+        if self.g.groups > 1 or self.is_wide:
+            return None
+        try:
+            return Slabs((self.g.f, self.g.c, *self.g.kernel), self.weight_dtype, self.layout)
+        except LookupError:
+            return None
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of work for `pack`."""
+        return self._moves["weight"].scratch
+
+    def pack(self, weight: Any, held: Any, work: Any) -> Run:
+        """The call that reorders `weight` into `held`, of `layout.nbytes` bytes."""
+        return self.move("weight", self.plain, weight, self.layout, held, work)
+
     @property
     def pieces(self) -> list[Piece]:
-        held = self.held
+        held = self.layout.nbytes * (self.layout != self.plain and not self.is_packed)
         vector = self.g.f * (self.bias and self.weight_dtype != float32)
         addend = self.buffers("out") if self.add else [((0,), float32)]
         return [
@@ -337,9 +331,10 @@ class ByData(Direct):
 
     @property
     def pieces(self) -> list[Piece]:
-        narrow = self.for_narrow if self.held else 0
+        held = self.layout.nbytes * (self.layout != self.plain)
+        narrow = self.for_narrow if held else 0
         buffers = self.buffers("data", "out")
-        return [((self.held,), _byte), ((narrow,), _byte), *buffers, ((self._scratch,), _byte)]
+        return [((held,), _byte), ((narrow,), _byte), *buffers, ((self._scratch,), _byte)]
 
     def connect(self, d_out: Any, weight: Any, d_data: Any, work: Any) -> Run:
         held, narrow, x, y, scratch = carve(work, self.pieces)

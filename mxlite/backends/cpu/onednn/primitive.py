@@ -207,15 +207,10 @@ def bind(primitive: Primitive, arrays: Mapping[int, tuple[Memory, Any]], work: A
 
 
 def point(run: Run, arg: int, array: Any) -> None:
-    """Make a call created by `bind`, or those of several in turn, read its argument `arg` from `array`, and
-    keep that alive in place of the one before.
+    """Make a call created by `bind`, or several in turn, read its argument `arg` from `array`, and keep
+    that alive in place of the one before.
     """
-    left = [run]
-    while left:
-        call = left.pop()
-        if isinstance(call, Calls):
-            left += call
-            continue
+    for call in run if isinstance(run, Calls) else (run,):
         keep = getattr(call, "keep", None)
         if not isinstance(keep, tuple):  # it is no primitive
             continue

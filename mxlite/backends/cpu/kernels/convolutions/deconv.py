@@ -19,72 +19,27 @@ from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
 from ... import convolution
-from ...convolution.direct import ByData
 from ...kernel_row import BOTH, kernel_rows
-from ...onednn import bind, cached, in_turn, Memory, memory, Primitive, Run
+from ...onednn import bind, cached, in_turn, memory, Primitive, Run
 from ...onednn.constants import ADD, DST, SRC, SRC_1
-from ...slabs import Slabs
 
 _ADD = ctypes.c_int(ADD)
 _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 
-class Transposed:
-    """out = data convolved with weight, transposed, + bias, by the algorithm `way` of a data gradient."""
-
-    def __init__(self, way: Any) -> None:
-        self._way = way
-        self.name, self.nbytes = way.name, way.nbytes
-
-    @classmethod
-    def of(cls, r: base.Request) -> Transposed | None:
-        """The one for a request, if there is any."""
-        if not _is_stored(r):
-            return None
-        way = convolution.by_data(geometry_of(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0])
-        return None if way is None else cls(way)
-
-    def packed(self) -> Transposed | None:
-        """The same for a weight that `pack` has reordered; None where a plain one is as good."""
-        way = self._way.packed() if isinstance(self._way, ByData) else None
-        return None if way is None else Transposed(way)
-
-    @property
-    def layout(self) -> Memory:
-        layout: Memory = self._way.layout
-        return layout
-
-    @property
-    def scratch(self) -> int:
-        scratch: int = self._way.scratch
-        return scratch
-
-    @property
-    def slabs(self) -> Slabs | None:
-        slabs: Slabs | None = self._way.slabs
-        return slabs
-
-    def pack(self, weight: Any, held: Any, work: Any) -> Run:
-        """The call that reorders `weight` into `held`, of `layout.nbytes` bytes."""
-        run: Run = self._way.pack(weight, held, work)
-        return run
-
-    def connect(
-        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
-    ) -> Run:
-        """The calls; there is no addend and no factor."""
-        main: Run = self._way.connect(data, weight, out, work)
-        return main if bias is None else in_turn([main, bias_added(out, bias)])
-
-
 def forward(r: base.Request) -> base.ChosenKernel | None:
     """out = data convolved with weight, transposed, + bias."""
-    way = Transposed.of(r)
+    if not _is_stored(r):
+        return None
+    way = convolution.by_data(geometry_of(r.attrs, first(r.inputs[0]), r.dtypes[0]), r.dtypes[0])
     if way is None:
         return None
 
     def connect(xp: Any, a: Any, data: Any, weight: Any, bias: Any, *, out: Any, work: Any) -> Run:
-        return in_turn(()) if out is None else way.connect(data, weight, bias, None, out, work)
+        if out is None:
+            return in_turn(())
+        main = way.connect(data, weight, out, work)
+        return main if bias is None else in_turn([main, bias_added(out, bias)])
 
     return base.connected(connect, way.nbytes, way.name)
 
