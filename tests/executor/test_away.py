@@ -292,37 +292,3 @@ def test_what_waits_for_its_optimizer_makes_no_room_for_forms():
         work(batch)
     mx.nd.waitall()
     assert module.measured_bytes == module.planned_bytes == module.memory_plan.peak_bytes
-
-
-@pytest.mark.parametrize("units, width", [(64, 64), (196, 256), (100, 80), (96, 48), (1000, 40), (120, 250)])
-@pytest.mark.parametrize("rows", [1, 40])
-def test_weights_of_dense_layers_go_away_with_the_padding_of_their_blocks(units, width, rows):
-    x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=units, name="dense")
-    exe = x.simple_bind(mx.cpu(), data=(rows, width), grad_req="null")
-    rng = np.random.default_rng(units)
-    for _ in range(2):  # the second time, weights change that are away
-        values = {n: rng.standard_normal(a.shape).astype(np.float32) for n, a in exe.arg_dict.items()}
-        values["dense_weight"].flat[: len(ODD)] = ODD
-        for name, value in values.items():
-            exe.arg_dict[name][:] = value
-        with np.errstate(all="ignore"):
-            want = values["data"] @ values["dense_weight"].T + values["dense_bias"]
-        for got in (out(exe), out(exe)):
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
-            assert is_away(exe.arg_dict["dense_weight"])
-        assert exe.measured_bytes == exe.memory_plan.peak_bytes
-        read = exe.arg_dict["dense_weight"].asnumpy()
-        np.testing.assert_array_equal(read.view(np.int32), values["dense_weight"].view(np.int32))
-        del read
-
-
-def test_a_dense_weight_with_other_readers_and_one_of_mostly_padding_stay():
-    weight = mx.sym.var("weight")
-    tied = mx.sym.FullyConnected(mx.sym.Embedding(mx.sym.var("data"), weight, input_dim=64, output_dim=64),
-                                 weight, num_hidden=64, no_bias=True, flatten=False)  # fmt: skip
-    narrow = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=10, name="narrow")
-    for net in (tied, narrow):
-        exe = net.simple_bind(mx.cpu(), data=(2, 3), grad_req="null")
-        assert not exe._planned.infer.step.forms
-        np.testing.assert_array_equal(out(exe), 0)
-        assert exe.measured_bytes == exe.memory_plan.peak_bytes

@@ -1,57 +1,30 @@
-"""Convolutions and dense layers with prepacked weights, for inference, where weights do not change."""
+"""Convolutions with prepacked weights, for inference, where weights do not change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TYPE_CHECKING
 
 from ...core.dtype import as_dtype
 from ...graph import Op, Shape, Shapes
 from ...graph.opdef import DType
-from .onednn import Memory, Run
-from .slabs import Slabs
 
-
-class PackedKernel(Protocol):
-    """An algorithm that reads its weight in a `layout` of its own.
-
-    `nbytes` and `scratch` are the bytes of work of `connect` and `pack`. `slabs`: how to pack the weight in
-    place, None where that is impossible.
-    """
-
-    layout: Memory
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    @property
-    def scratch(self) -> int: ...
-
-    @property
-    def slabs(self) -> Slabs | None: ...
-
-    def pack(self, weight: Any, held: Any, work: Any) -> Run: ...
-
-    def connect(
-        self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
-    ) -> Run: ...
+if TYPE_CHECKING:
+    from .convolution.direct import Forward
 
 
 @dataclass(frozen=True)
 class PackedAttrs:
-    """`of`: the attributes of the layer; `way`: its algorithm; `shape`: that of the weight."""
+    """`of`: the attributes of the convolution; `way`: its algorithm; `shape`: that of the weight."""
 
     of: Any
-    way: PackedKernel
+    way: Forward
     shape: Shape
     out: Shape
 
 
 class PackWeight(Op):
-    """The weight of a layer in the layout of its kernel: bytes that only that kernel can read.
+    """The weight of a convolution in the layout of its kernel: bytes that only that kernel can read.
 
     weight: (F, C/G, *K)  ->  out: (bytes,) uint8.
     """
@@ -77,10 +50,10 @@ class PackWeight(Op):
         a.way.pack(weight, out, work)()
 
 
-class PackedLayer(Op):
-    """A convolution or dense layer with the output of `_pack_weight`; see `_convolution_epilogue`."""
+class PackedConvolution(Op):
+    """A convolution with the output of `_pack_weight`; see `_convolution_epilogue`."""
 
-    op_name = "_packed_layer"
+    op_name = "_packed_convolution"
     inputs = ("data", "packed", "factor", "bias", "addend")
     Attrs = PackedAttrs
 

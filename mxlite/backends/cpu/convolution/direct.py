@@ -39,7 +39,6 @@ from ..onednn.constants import (
     WEIGHTS,
 )  # fmt: skip
 from ..onednn.primitive import address_of
-from ..slabs import part_of as part_of_memory, Slabs
 from .shapes import (
     by_data_primitive,
     by_weight_primitive,
@@ -51,6 +50,7 @@ from .shapes import (
     vector_memory,
     weight_memory,
 )
+from .slabs import part_of as part_of_memory, Slabs
 
 LEAST_NARROWED, NARROWED = 2 << 20, 512 << 10
 """Bytes of a float32 weight that is cast before it is reordered, and of 16-bit filters at a time, about."""

@@ -1,13 +1,13 @@
-"""Calls of layers with prepacked weights, made once."""
+"""Calls of convolutions with prepacked weights, made once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...base import ChosenKernel, connected, Request
-from ..kernel_row import kernel_rows, LIBRARY
-from ..onednn import Run
-from ..packed import PackedLayer, PackWeight
+from ....base import ChosenKernel, connected, Request
+from ...kernel_row import kernel_rows, LIBRARY
+from ...onednn import Run
+from ...packed import PackedConvolution, PackWeight
 
 
 def _pack(r: Request) -> ChosenKernel | None:
@@ -18,7 +18,7 @@ def _pack(r: Request) -> ChosenKernel | None:
     return connected(connect, r.attrs.way.scratch, "onednn reorder")
 
 
-def _layer(r: Request) -> ChosenKernel | None:
+def _convolve(r: Request) -> ChosenKernel | None:
     def connect(
         xp: Any, a: Any, data: Any, packed: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
     ) -> Run:
@@ -29,4 +29,4 @@ def _layer(r: Request) -> ChosenKernel | None:
 
 
 SERVES = ("backends.cpu.packed",)
-ROWS = kernel_rows(LIBRARY, {PackWeight: _pack, PackedLayer: _layer})
+ROWS = kernel_rows(LIBRARY, {PackWeight: _pack, PackedConvolution: _convolve})
