@@ -108,6 +108,11 @@ def _provoke(kind: str, number: int, prefix: str) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
+def _lift() -> None:
+    """Let files be of any size again: what this process says of itself is not to be cut."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
+
+
 def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
@@ -118,11 +123,12 @@ def main() -> None:
                 if asked.get("fault"):
                     _provoke(*asked["fault"], asked["prefix"])
                 digest = train(asked["seed"], asked["prefix"])
+                _lift()
                 with open(f"{asked['prefix']}.digest", "w") as file:
                     file.write(digest)
                 status = 0
             except BaseException as error:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (resource.getrlimit(resource.RLIMIT_FSIZE)[1],) * 2)
+                _lift()
                 with open(asked["errors"], "w") as file:
                     file.write(f"{type(error).__name__}: {error}")
             finally:
