@@ -9,6 +9,7 @@ a pipe.
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -82,7 +83,11 @@ class DataLoader:
             else:
                 kinds = multiprocessing.get_all_start_methods()
                 context = multiprocessing.get_context("fork" if "fork" in kinds else None)
-                self._pool = context.Pool(self._num_workers, _begin, begin)
+                with warnings.catch_warnings():
+                    # Python 3.12 warns of locks that threads hold in a fork; mxlite's are open there, see
+                    # `core/process/forks.py`.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    self._pool = context.Pool(self._num_workers, _begin, begin)
             self._is_remote = not thread_pool
             weakref.finalize(self, _end, self._pool)
 
