@@ -55,12 +55,15 @@ def kernels_of(backend: Backend) -> Iterator[None]:
 
 
 def takes(case: Case, dtype: str) -> bool:
-    """Whether the operator has this type in the place of float64: some are of whole numbers only."""
+    """Whether the operator has this type in the place of float64: some are of whole numbers only, and some
+    say of which type an input is beside it.
+    """
+    kinds = tuple(np.dtype(k) for k in case.kinds(dtype))
     try:
-        case.op.infer_type(case.parsed, *(np.dtype(k) for k in case.kinds(dtype)))
+        inputs, _ = case.op.infer_type(case.parsed, *kinds)
     except DTypeError:
         return False
-    return True
+    return tuple(inputs) == kinds
 
 
 @dataclass(frozen=True)

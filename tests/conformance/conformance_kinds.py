@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mxlite.core.dtype import as_dtype, is_floating
-from mxlite.core.errors import DTypeError, MXLiteError, ShapeError
+from mxlite.core.errors import MXLiteError, ShapeError
 from tests.conformance.case import Case
-from tests.conformance.conformance import Call, stages
+from tests.conformance.conformance import Call, stages, takes
 
 _SMALL = {"float16": 2e-2, "bfloat16": 1e-1}
 _WHOLE = ("int8", "int32", "int64", "uint8", "bool")
@@ -21,10 +21,9 @@ def check_every_dtype(case: Case) -> None:
     if case.dtype != "float64" or not case.shapes or not case.op.num_visible_outputs(case.parsed):
         return
     for kind in (*_SMALL, *_WHOLE):
-        try:
-            call = Call.of(case, dtype=kind)
-        except DTypeError:
+        if not takes(case, kind):
             continue
+        call = Call.of(case, dtype=kind)
         arrays = case.inputs(dtype=kind)
         wide = case.inputs(dtype="float64")
         for (op, given), (_, exact) in zip(stages(call, arrays), _exact(case, wide)):

@@ -16,6 +16,7 @@ from mxlite.core.errors import DeviceError, MXLiteError, OperatorError, OutOfMem
 from mxlite.engine import use_engine
 from mxlite.ndarray.operators.functions import FUNCTIONS
 from mxlite.symbol.functions import operator_function
+from tests.backends.cpu.fast_kernels import only
 from tests.conformance.case import Case
 from tests.conformance.conformance import (
     Call,
@@ -181,4 +182,5 @@ def test_a_call_gives_what_was_inferred_or_an_error_that_helps(family, monkeypat
 def test_a_bound_symbol_gives_what_the_call_gives_or_an_error_that_helps(part, monkeypatch):
     machine(monkeypatch)
     of = [op for op in OPERATORS if not op.op_name.startswith(("_fused", "_metric"))]  # they have no output
-    search(of[part::4], 1, check_symbol)
+    with only("reference"):  # a call on a small array runs that kernel, a bound program a generated one
+        search(of[part::4], 1, check_symbol)

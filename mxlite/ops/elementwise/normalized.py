@@ -8,7 +8,7 @@ from typing import Any
 
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import Shapes
+from ...graph.opdef import require_rank, Shapes
 from .elementwise import Elementwise
 
 
@@ -32,6 +32,7 @@ class Normalized(Elementwise):
 
     op_name = "_normalized"
     inputs = ("data", "gamma", "beta", "mean", "var")
+    inferred = inputs[1:]
     accepts = "float"
     in_place = {"out": "data"}
     Attrs = NormalizedAttrs
@@ -39,6 +40,7 @@ class Normalized(Elementwise):
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
         data = shapes[0]
+        require_rank(data, a.axis + 1, "data")
         return (data, *(data[a.axis : a.axis + 1],) * 4), (data,)
 
     @staticmethod

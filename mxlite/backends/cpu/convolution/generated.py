@@ -27,7 +27,7 @@ class Generated:
     def __init__(self, g: Geometry, weight: DType, layer: Any) -> None:
         self.layer, self.name = layer, layer.name
         wide = weight != float32
-        self.shape = (g.f, g.c, *g.kernel)
+        self.shape = (g.f, g.c // g.groups, *g.kernel)
         self.pieces: list[Piece] = [
             ((prod(self.shape) * wide,), float32), ((g.f * wide,), float32), ((layer.workspace,), _byte)
         ]  # fmt: skip

@@ -12,7 +12,7 @@ from mxlite.backends.gpu import passes
 from mxlite.memplan import check
 from tests.backends.gpu.gpu_programs import fused_steps, get, GPU, recorded_gpus, same
 from tests.backends.passes.pass_lists import left_out
-from tests.backends.passes.test_remat_at_peak import residual
+from tests.backends.passes.remat.test_remat_at_peak import residual
 from tests.emulators.emulated_device import compiler
 from tests.networks.small_networks import fill_by_kind
 

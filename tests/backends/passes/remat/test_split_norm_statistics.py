@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.backends.gpu import passes as gpu
 from mxlite.memplan import check
 from tests.backends.gpu.gpu_programs import fused_steps, get, GPU, recorded_gpus
-from tests.backends.passes.test_remat_at_peak import conv, head, norm, relu
+from tests.backends.passes.pass_lists import left_out
+from tests.backends.passes.remat.test_remat_at_peak import conv, head, norm, relu
 from tests.emulators.emulated_device import compiler
 from tests.networks.small_networks import fill_by_kind
 
@@ -25,7 +27,8 @@ needs_compiler = pytest.mark.skipif(compiler is None, reason="g++ is not install
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: Any) -> None:
-    """Norms of small networks count, and those that one launch could do."""
+    """Norms of small networks count, and those that one launch could do; none is divided for a chain."""
+    left_out(monkeypatch, "norm_chains", "inline_remat", of=gpu)
     monkeypatch.setattr(PASS, "LEAST_COUNT", 8)
     monkeypatch.setattr("mxlite.backends.gpu.handwritten.channels.AT_ONCE_ROUNDS", 0)
 

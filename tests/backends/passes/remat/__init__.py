@@ -1,0 +1,1 @@
+"""Tests of the passes: what each finds, and that nothing else changes."""
