@@ -711,7 +711,9 @@ def test_from_numpy_shares_or_copies():
     same(copied, [0, 0])
     with pytest.raises(ValueError, match="read-only"):
         x[0] = 5  # somebody may be reading it
-    nd.from_numpy(x)[1] = 3
+    again = nd.from_numpy(x)
+    again[1] = 3
+    again.wait_to_read()  # the engine knows nothing of the memory that both share
     same(shared, [4, 3])
     frozen = np.zeros(2)
     frozen.flags.writeable = False  # not by us
