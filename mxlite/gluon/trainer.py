@@ -123,8 +123,7 @@ class Trainer:
                     raise StateError(
                         f"The gradient of {parameter.name!r} on {array.context} was not written by backward "
                         f"since the last step: either its block took no part in the loss, or a step is one "
-                        f"too "
-                        f"many. ignore_stale_grad=True leaves such parameters as they are."
+                        f"too many. ignore_stale_grad=True leaves such parameters as they are."
                     )
                 grad = array.grad
                 assert grad is not None

@@ -153,8 +153,7 @@ class HybridBlock(Block):
         fit in: then the plan recomputes what it has no room to keep, with bitwise the same results.
         MemoryBudgetError, at the first call, names the least budget that will do. amp, device, offload,
         streams: as in `Symbol.simple_bind`. MXNet's own options are accepted: a program has fixed arrays and
-        shapes
-        anyway. `active=False` returns to calls one by one.
+        shapes anyway. `active=False` returns to calls one by one.
         """
         if backend is not None:
             raise OpAttributeError(

@@ -20,6 +20,7 @@ from ....ops.elementwise.elemwise import elemwise_add
 from ....ops.elementwise.leaky import LeakyReLU
 from ....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
 from ....ops.norm.norm_act import NormAct, NormActAttrs
+from ....ops.norm.norm_statistics import NormStatistics
 from ...base import Request
 from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import request_of
@@ -59,6 +60,13 @@ def norm_act(step: Step, target: Target) -> Step:
 def is_norm(node: Node) -> bool:
     """True for a batch normalization."""
     return node.op in NORMS
+
+
+def statistics_of(norm: Node) -> Node:
+    """The node that computes the statistics of `norm`, a norm or one that is fused with what follows."""
+    a = norm.attrs
+    attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
+    return Node(NormStatistics, attrs, norm.inputs[:5], f"{norm.name}_statistics")
 
 
 def is_sum(node: Node) -> bool:

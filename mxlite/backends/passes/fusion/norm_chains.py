@@ -19,7 +19,6 @@ from functools import cache
 
 from ....graph import Entry, Node, Rewriter
 from ....ops.elementwise.normalized import Normalized, NormalizedAttrs
-from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_statistics import NormStatistics
 from ....ops.scratch import accumulator
 from ...base import Request
@@ -27,7 +26,7 @@ from ...elementwise.formula import is_elementwise
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output, request_of
 from ..target import Target
-from .norm_act import NORMS
+from .norm_act import NORMS, statistics_of
 
 
 @graph_pass(Stage.STEP, after=("norm_prologue", "stem_gradients"), anchors=NORMS)
@@ -61,23 +60,16 @@ def _is_alike(step: Step, y: Entry, reader: Node) -> bool:
 
 def _request(step: Step, node: Node) -> Request:
     """The request for a kernel of the statistics that the result is made of."""
-    new, channel = _statistics(node), step.graph.shapes[output(node, "mean")]
+    new, channel = statistics_of(node), step.graph.shapes[output(node, "mean")]
     used = frozenset((*new.input_names, "mean", "var"))
     return request_of(
         step.graph, NormStatistics, new.attrs, new.inputs, (channel,) * len(new.output_names), used
     )
 
 
-def _statistics(norm: Node) -> Node:
-    """The node that computes the statistics of `norm`."""
-    a = norm.attrs
-    attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
-    return Node(NormStatistics, attrs, norm.inputs, f"{norm.name}_statistics")
-
-
 def _split(made: Rewriter, norm: Node) -> None:
     """Add the statistics of `norm`, and the node that gives its result."""
-    first = _statistics(replace(norm, inputs=made.inputs(norm)))
+    first = statistics_of(replace(norm, inputs=made.inputs(norm)))
     mean, var = (output(first, name) for name in ("mean", "var"))
     rank = len(made.shapes[Entry(norm)])
     attrs = NormalizedAttrs(norm.attrs.axis % rank, norm.attrs.fix_gamma)

@@ -24,10 +24,10 @@ from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLine
 from ....ops.norm.norm_act_sum import NormActSum
-from ....ops.norm.norm_statistics import NormStatistics
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
+from ..fusion.norm_act import statistics_of
 from ..target import Target
 from .remat_rules import normalized, request_like
 
@@ -76,7 +76,7 @@ class _SplitNormSearch:
 
     def _statistics_request(self, node: Node) -> Request:
         """The request for a kernel that computes the outputs of `node` that are read, besides the result."""
-        graph, new = self.graph, _statistics(node)
+        graph, new = self.graph, statistics_of(node)
         read = {n for n in ("factor", "shift") if n in node.output_names and self.read(output(node, n))}
         found = request_like(graph, new, node.inputs[0])
         channel = graph.shapes[output(node, "mean")]
@@ -87,7 +87,7 @@ class _SplitNormSearch:
 def _split(made: Rewriter, norm: Node) -> None:
     """Add the statistics of `norm`, and its result."""
     now = replace(norm, inputs=made.inputs(norm))
-    first = _statistics(now)
+    first = statistics_of(now)
     again = normalized(now, now.inputs[0], by=first)
     new = made.node_of[norm] = replace(again, name=norm.name, annotations=norm.annotations)
     made.order += [first, new]
@@ -95,10 +95,3 @@ def _split(made: Rewriter, norm: Node) -> None:
         made.put(output(norm, "mean"), output(first, name))
     for i, name in enumerate(norm.output_names):
         made.put(Entry(norm, i), output(first if name in first.output_names else new, name))
-
-
-def _statistics(norm: Node) -> Node:
-    """The node that computes the statistics of `norm`."""
-    a = norm.attrs
-    attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
-    return Node(NormStatistics, attrs, norm.inputs[:5], f"{norm.name}_statistics")
