@@ -130,7 +130,7 @@ class ChosenKernel:
     not be contiguous. `bits`: kernels for one call that differ in threads give the same results to the bit if
     these are equal, and not None: the split of sums among threads, or () if there is none. `bound_only`: to
     connect it takes as long as the reference kernel runs, which an imperative call, that connects each time,
-    takes therefore; a bound program connects once.
+    takes therefore; a bound program connects once. `is_computed`: it is made of the operator's computation.
     """
 
     run: Callable[..., None]
@@ -148,6 +148,7 @@ class ChosenKernel:
     bits: tuple[Any, ...] | None = None
     views: frozenset[str] = frozenset()
     bound_only: bool = False
+    is_computed: bool = False
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may overwrite: the operator's, then this kernel's."""

@@ -71,7 +71,7 @@ class Computation:
 
     def input(self, name: str, shape: Shape) -> Tensor:
         """The array `name`, in C order, under this shape."""
-        return self._node(("input", name, tuple(shape)), tuple(shape))
+        return self.node(("input", name, tuple(shape)), tuple(shape))
 
     def view(self, x: Tensor, shape: Shape) -> Tensor:
         """An input under another shape."""
@@ -81,30 +81,26 @@ class Computation:
 
     def constant(self, x: float) -> Tensor:
         """A number that is an argument of the code, not a part of it."""
-        return self._node(("constant", in_type(float(x), self.dtype)), ())
+        return self.node(("constant", in_type(float(x), self.dtype)), ())
 
     def number(self, x: float) -> Tensor:
         """A literal in the code."""
-        return self._node(("number", float(x)), ())
+        return self.node(("number", float(x)), ())
 
     def index(self, like: Tensor, axis: int) -> Tensor:
         """The position of an element of `like` along an axis."""
         at = axis % len(like.shape) - len(like.shape)
         if like.shape[at] == 1:
             return self.number(0.0)
-        return self._node(("index", at, like.shape[at]), (like.shape[at], *(1,) * (-1 - at)))
+        return self.node(("index", at, like.shape[at]), (like.shape[at], *(1,) * (-1 - at)))
 
     def pick(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
         """The elements of the input `x` at an index along an axis, which has length 1 in the result.
 
         An index is cut to a whole number, and moved to the nearest end where it is out of range.
         """
-        assert self.nodes[x.number][0] == "input", "only inputs have elements to pick"
         at = axis % len(x.shape) - len(x.shape)
-        rest = _without(x.shape, at)
-        return self._node(
-            ("gather", x.number, self._place(index, x.shape[at]), at), common_shape([rest, index.shape])
-        )
+        return self.at_index("gather", [x, self.tensor(self._place(index, x.shape[at]))], at)
 
     def add_at(self, base: Tensor, index: Tensor, terms: Tensor, axis: int) -> Tensor:
         """`base` with `terms` added at an index along an axis, which has length 1 in both; see `pick`.
@@ -117,8 +113,15 @@ class Computation:
         whole = common_shape([index.shape, terms.shape])
         assert len(whole) == rank and whole[at] == 1
         assert all(b in (1, n) for i, (b, n) in enumerate(zip(base.shape, whole)) if i - rank != at)
-        place = self._place(index, base.shape[at])
-        return self._node(("scatter", base.number, place, terms.number, at), base.shape)
+        return self.at_index("scatter", [base, self.tensor(self._place(index, base.shape[at])), terms], at)
+
+    def at_index(self, kind: str, operands: Sequence[Tensor], at: int) -> Tensor:
+        """A gather or scatter, whose index is a place along the axis; see `pick` and `add_at`."""
+        x, index = operands[:2]
+        if kind == "gather" and self.nodes[x.number][0] != "input":
+            raise ShapeError("only arrays have elements to pick, not what is computed.")
+        shape = common_shape([_without(x.shape, at), index.shape]) if kind == "gather" else x.shape
+        return self.node((kind, *(o.number for o in operands), at), shape)
 
     def _place(self, index: Tensor, length: int) -> int:
         """The node of an index that is cut to a whole number and moved to the nearest end of [0, length)."""
@@ -140,7 +143,7 @@ class Computation:
         numbers = [x.number for x in given]
         if name in _COMMUTE:
             numbers.sort()
-        return self._node((name, *numbers), common_shape([x.shape for x in given]))
+        return self.node((name, *numbers), common_shape([x.shape for x in given]))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -155,7 +158,7 @@ class Computation:
         if not many:
             return x
         shape = tuple(1 if i - rank in many else n for i, n in enumerate(x.shape))
-        return self._node((kind, x.number, many), shape)
+        return self.node((kind, x.number, many), shape)
 
     def sum(self, x: Tensor, axes: Sequence[int] | None = None) -> Tensor:
         return self.reduce("reduce_sum", x, axes)
@@ -183,7 +186,7 @@ class Computation:
     def broadcast(self, x: Any, shape: Shape) -> Tensor:
         """`x`, a tensor or a number, as a tensor of this shape."""
         given = x if isinstance(x, Tensor) else self.number(x)
-        return given if given.shape == shape else self._node(("broadcast", given.number, shape), shape)
+        return given if given.shape == shape else self.node(("broadcast", given.number, shape), shape)
 
     def one_where(self, how: str, x: Any, y: Any) -> Tensor:
         """1 where the comparison holds, else 0."""
@@ -207,9 +210,10 @@ class Computation:
 
     def _count(self, x: float) -> Tensor:
         """A constant that is not rounded to 16 bits."""
-        return self._node(("constant", x), ())
+        return self.node(("constant", x), ())
 
-    def _node(self, node: Node, shape: Shape) -> Tensor:
+    def node(self, node: Node, shape: Shape) -> Tensor:
+        """The tensor of this node, or of an equal one before."""
         # 0.0 is not -0.0, and nan equals itself.
         key = (node[0], repr(node[1])) if node[0] in ("constant", "number") else node
         if key not in self._known:
@@ -251,6 +255,18 @@ def needed_by(t: Computation, roots: Iterable[int]) -> set[int]:
             if t.nodes[i][0] not in LEAVES:
                 stack += operands_of(t.nodes[i])
     return needed
+
+
+def pruned(t: Computation, roots: Sequence[int]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
+    """The nodes on which `roots` depend, numbered anew, and the numbers of these."""
+    order = sorted(needed_by(t, roots))
+    new = {i: number for number, i in enumerate(order)}
+    return tuple(_renumbered(t.nodes[i], new) for i in order), tuple(new[i] for i in roots)
+
+
+def _renumbered(node: Node, new: Mapping[int, int]) -> Node:
+    count = len(operands_of(node))
+    return (node[0], *(new[i] for i in node[1 : 1 + count]), *node[1 + count :])
 
 
 def farthest(t: Computation, nodes: Iterable[int]) -> int:

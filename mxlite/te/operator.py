@@ -44,9 +44,9 @@ def computation(
     if made is None:
         return None
     if op.forward_op is None:
-        return t, made, {n: _whole(x, known[n]) for n, x in made.items() if x is not None}
+        return t, made, {n: domain_of(x, known[n]) for n, x in made.items() if x is not None}
     names = op.input_names(a)
-    whole = {o: _whole(x, known[o]) for o, x in made.items() if x is not None}
+    whole = {o: domain_of(x, known[o]) for o, x in made.items() if x is not None}
     heads = {o: t.input(f"d_{o}", n) for o, n in whole.items() if f"d_{o}" in names and f"d_{o}" in used}
     if forward.compute_gradient is not None:
         kept = {n: t.input(n, known[n]) for n in names if not n.startswith("d_") and n not in given}
@@ -57,7 +57,7 @@ def computation(
         if forward.elementwise:  # of operands that were broadcast: the sum over their copies
             gradients = {n: t.reduced_to(x, whole_shape, known[n]) for n, x in gradients.items()}
             return t, gradients, {n: known[n] for n in gradients}
-        return t, gradients, {n: _whole(x, known[n]) for n, x in gradients.items()}
+        return t, gradients, {n: domain_of(x, known[n]) for n, x in gradients.items()}
     read = needed_by(t, [x.number for x in made.values() if x is not None])
     wrt = {}
     for name in op.output_names(a):
@@ -78,7 +78,7 @@ def computation(
     return t, gradients, {n: x.shape for n, x in wrt.items()}
 
 
-def _whole(x: Tensor, shape: Shape) -> Shape:
+def domain_of(x: Tensor, shape: Shape) -> Shape:
     """The shape of an output in its domain: the tensor's own, unless that broadcasts to the array's."""
     if prod(x.shape) == prod(shape):
         return x.shape

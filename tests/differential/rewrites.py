@@ -29,6 +29,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "gpu.passes": dict(SHARE=20.0),
     "gpu.handwritten.channels": dict(AT_ONCE_ROUNDS=0),
     "passes.fusion.chains": dict(LEAST=16),
+    "passes.fusion.reductions": dict(LEAST=16),
     "passes.remat.sink_results": dict(LEAST_SHARE=0.02),
     "fused.tile_sizes": dict(
         WEIGHT_CAST_BYTES=256,

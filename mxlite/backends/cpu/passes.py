@@ -43,6 +43,7 @@ PASSES: tuple[Pass, ...] = (
         "sample_tiles",
         "accumulate_gradients",
         "chains",
+        "reductions",
         "cheap_remat",
     ),
     pack,

@@ -7,7 +7,7 @@ have no gradient, and live here rather than among `mxlite.ops`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,12 @@ class FusedAttrs:
     views: tuple[Shape, ...]
     shape: Shape
     dtypes: tuple[DType, ...]
+
+    def from_others(self, which: int) -> tuple[FusedAttrs, tuple[int, ...]]:
+        """See `Expression.from_others`."""
+        expression, places = self.expression.from_others(which)
+        views = tuple(self.views[i] if i < len(self.views) else self.shape for i in places)
+        return replace(self, expression=expression, views=views, dtypes=(self.dtypes[which],)), places
 
 
 class FusedElementwise(Op):

@@ -128,6 +128,7 @@ class _Planner:
         self.last: dict[int, int] = {}  # nodes -> the last group that they depend on, -1 if none
         self.stored: dict[int, int] = {}  # nodes -> the array of scratch that holds them
         self.is_wasteful = False
+        self.place: dict[str, int] = {}  # outputs -> the group that stores them, -1 if none
         self.partial: dict[
             int, tuple[int, list[int]]
         ] = {}  # groups -> parts and their results, where they are taken
@@ -157,12 +158,12 @@ class _Planner:
         # Which outputs each group stores, and those that have a nest of their own behind all groups.
         own: list[list[str]] = [[] for _ in self.groups]
         alone: dict[frozenset[int], list[str]] = {}
-        for name, i in self.values.items():
-            g, axes = self.last[i], self.out_axes[name]
-            if self._is_made_by(name, g) and not self._is_read_later(name, g):
+        self._place_outputs()
+        for name, g in self.place.items():
+            if g >= 0:
                 own[g].append(name)
             else:
-                alone.setdefault(axes, []).append(name)
+                alone.setdefault(self.out_axes[name], []).append(name)
         for g, group in enumerate(self.groups):
             if group.scatter:
                 self._emit_scatter(g, group, own[g], alone)
@@ -172,6 +173,32 @@ class _Planner:
         for axes, names in sorted(alone.items(), key=lambda x: any(self.donors.get(n) for n in x[1])):
             self._emit(axes, frozenset(), len(self.groups), names, [])
         return self.result
+
+    def _place_outputs(self) -> None:
+        """Find the group whose last nest stores each output, -1 for a nest behind all groups.
+
+        One that needs no reduction is stored where the last of them sweeps over its elements.
+        """
+        for name, i in self.values.items():
+            g = self.last[i]
+            if g < 0:
+                g = max((k for k in range(len(self.groups)) if self._carries(k, name)), default=-1)
+            self.place[name] = g if self._is_made_by(name, g) else -1
+        moved = True
+        while moved:  # what is stored behind all groups reads its inputs there
+            late = [n for n, g in self.place.items() if g >= 0 and self._is_read_later(n, g)]
+            self.place.update(dict.fromkeys(late, -1))
+            moved = bool(late)
+
+    def _carries(self, g: int, name: str) -> bool:
+        """True if a nest of group `g` sweeps over the elements of an output in the order of memory."""
+        group = self.groups[g]
+        if group.scatter or group.inside is not None or group.in_parts:
+            return False
+        if not group.members and not any(x.inside == g and x.members for x in self.groups):
+            return False
+        is_by_rows = max(group.reduced, default=-1) > max(group.kept, default=-1)
+        return is_by_rows and self.out_axes[name] == group.kept | group.reduced
 
     def _join(self, i: int) -> int:
         """The group of a reduction: the last one over the same axes, if what it reads is there by then."""
@@ -239,7 +266,7 @@ class _Planner:
             return False
         later = (i for k in self.groups[g + 1 :] if k.inside != g for i in k.members)
         stack = [x for i in later for x in operands_of(self.t.nodes[i])]
-        stack += [i for n, i in self.values.items() if n != name and self.last[i] != g]
+        stack += [i for n, i in self.values.items() if n != name and self.place[n] != g]
         seen: set[int] = set()
         while stack:
             i = stack.pop()
@@ -341,7 +368,7 @@ class _Planner:
                     for x in operands_of(self.t.nodes[i]):
                         visit(x)
         for name, i in self.values.items():
-            if self.last[i] > g or not self._fits(group, self.out_axes[name]) or self._is_read_later(name, g):
+            if self.place[name] != g:
                 visit(i)
         result = []
         for i in found:

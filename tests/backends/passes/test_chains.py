@@ -16,7 +16,7 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
 from mxlite.backends.fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
-from mxlite.backends.passes.fusion import chains as fusing
+from mxlite.backends.passes.fusion import groups as fusing
 from mxlite.backends.rewrite import Stage
 from mxlite.core.machine_code import native
 from mxlite.executor.plan.step import _accumulate
@@ -104,7 +104,7 @@ def test_training_step_is_the_same_in_fewer_nodes(dtype, monkeypatch):
     for name in ga:
         close(gb[name], ga[name], near)
     ops = [t.op for t in tasks(fast)]
-    assert ops.count("_fused_elementwise") == 1 and ops.count("_fused_elementwise_gradient") == 1
+    assert ops.count("_fused_elementwise") == 1 and ops.count("_fused_computation_gradient") == 1
     assert len(ops) <= len(tasks(plain)) - 9
     assert fast.memory_plan.peak_bytes <= plain.memory_plan.peak_bytes
 

@@ -57,6 +57,7 @@ def without(monkeypatch: Any) -> None:
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_reads_16_bits_itself_and_gives_the_same_bits(name, kernels, monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", kernels)
+    left_out(monkeypatch, "reductions")  # which inlines casts of those that are loop nests
     symbol = LOSSES[name](scores())
     exe, got = trained(symbol)
     wide = large(exe)

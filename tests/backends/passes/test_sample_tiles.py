@@ -68,6 +68,11 @@ def network(head: Callable[[Any], Any] | None = None, units: int = 3 * WIDTH) ->
     return loss(mx.sym.mean(norm(x, "last"), axis=1, name="mean") if head is None else head(x))
 
 
+def rectified() -> Any:
+    x = mx.sym.Activation(dense(mx.sym.var("data"), "first"), act_type="tanh", name="tanh")
+    return loss(dense(x, "second", 2 * WIDTH))
+
+
 def bound(symbol: Any, **how: Any) -> Any:
     exe = symbol.simple_bind(mx.cpu(), data=(SAMPLES, ROWS, WIDTH), **how)
     rng = np.random.default_rng(0)
@@ -95,10 +100,10 @@ def without(monkeypatch: Any) -> None:
 
 
 LAYER = "wide_backward_data+n_backward+first_grad_sum"
-ALL = ["last+mean", "mean_backward+last_backward", "narrow_backward_data+gelu_backward", LAYER]
+ALL = ["narrow_backward_data+gelu_backward", LAYER]
 
 
-def test_norms_reductions_and_gradients_of_layers_join():
+def test_gradients_of_layers_join_what_reads_them():
     exe = bound(network(), optimizer=SGD)
     assert joined(exe) == ALL
     assert "2 samples at a time" in exe.debug_str()
@@ -107,6 +112,7 @@ def test_norms_reductions_and_gradients_of_layers_join():
 
 @pytest.mark.parametrize("amp", [None, "bfloat16"])
 def test_a_step_makes_the_same(amp, monkeypatch):
+    left_out(monkeypatch, "reductions")  # which round less in 16 bits where operators are not apart
     exe, got = trained(network(), amp=amp)
     assert joined(exe)
     without(monkeypatch)
@@ -117,11 +123,10 @@ def test_a_step_makes_the_same(amp, monkeypatch):
 
 
 def test_a_step_has_fewer_bytes(monkeypatch):
-    """Neither what the norm makes is there as a whole nor its gradient."""
+    """The gradient that the rectifier's reads is never there as a whole."""
 
     def bytes_of() -> int:
-        x = norm(dense(mx.sym.var("data"), "first"), "last")
-        nbytes: int = bound(loss(mx.sym.mean(x, axis=1)), optimizer=SGD).memory_plan.arena_bytes
+        nbytes: int = bound(rectified(), optimizer=SGD).memory_plan.arena_bytes
         return nbytes
 
     fewer = bytes_of()
@@ -142,8 +147,7 @@ def test_every_budget_makes_the_same_bits():
 
 
 def test_a_layers_gradient_goes_through_the_rectifier_that_it_reads():
-    x = mx.sym.Activation(dense(mx.sym.var("data"), "first"), act_type="tanh", name="tanh")
-    exe, _ = trained(loss(dense(x, "second", 2 * WIDTH)))
+    exe, _ = trained(rectified())
     assert joined(exe) == ["second_backward_data+tanh_backward"]
     plan = exe.memory_plan
     ranges = [
@@ -261,7 +265,8 @@ def test_an_output_lies_over_nothing_that_is_still_read():
 
 def test_one_output_may_be_wanted_alone_and_lie_over_what_it_may():
     rng = np.random.default_rng(2)
-    for call in tiled_calls(bound(network(), optimizer=SGD)):
+    calls = [c for symbol in (network(), rectified()) for c in tiled_calls(bound(symbol, optimizer=SGD))]
+    for call in calls:
         a, op, kernel = call.node.attrs, call.node.op, call.kernel
         arrays = [rng.standard_normal(x.shape).astype(x.dtype) for x in a.arrays[: a.num_inputs]]
         work = CPU.empty(kernel.workspace)
@@ -276,7 +281,7 @@ def test_one_output_may_be_wanted_alone_and_lie_over_what_it_may():
                 over = [own[int(donor[3:])] if i == o else x.copy() for i, x in enumerate(whole)]
                 bind_call(kernel, np, op, a, own, over, work=work, train=True)()
                 np.testing.assert_array_equal(over[o], want, err_msg=f"{call.node.name} over {donor}")
-    assert any(_in_place(c.node.attrs).get("output0") for c in tiled_calls(bound(network(), optimizer=SGD)))
+    assert any(c.kernel.in_place_options(c.node.op, c.node.attrs)["output0"] for c in calls)
 
 
 @pytest.mark.parametrize("name", ["tanh", "gelu", "square"])

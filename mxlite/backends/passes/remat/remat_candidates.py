@@ -20,7 +20,8 @@ from ....graph import Entry, Graph, Node, Rewriter
 from ....ops.layout import ChannelsFirst, ChannelsLast
 from ....ops.scratch import accumulator
 from ...call import flops_of
-from ...fused.elementwise import FusedAttrs, FusedElementwise
+from ...fused.computation import FusedComputation
+from ...fused.elementwise import FusedElementwise
 from ...rewrite import Step
 
 SCATTERED = 8
@@ -95,21 +96,22 @@ def rerun(graph: Graph, e: Entry) -> tuple[Node, ...]:
         return ()
     if op.has_stream(node.attrs) or op.mutated(node.attrs):
         return ()
-    if op is FusedElementwise and node.num_outputs > 1:
-        return _part_of_chain(graph, e)
+    if op in (FusedElementwise, FusedComputation) and node.num_outputs > 1:
+        return _part_of_fused(graph, e)
     return (renamed(node),) if e.index == 0 else ()
 
 
-def _part_of_chain(graph: Graph, e: Entry) -> tuple[Node, ...]:
-    """The chain that makes one result of a chain; none where those that are stored have been rounded."""
+def _part_of_fused(graph: Graph, e: Entry) -> tuple[Node, ...]:
+    """The node that makes one result of several; none where those that are stored have been rounded."""
     node, a = e.node, e.node.attrs
-    if any(accumulator(dtype) != dtype for dtype in a.dtypes):
+    if any(accumulator(graph.dtypes[y]) != graph.dtypes[y] for y in node.outputs):
         return ()
-    expression, places = a.expression.from_others(e.index)
+    if node.op is FusedElementwise:
+        attrs, places = a.from_others(e.index)
+    else:
+        attrs, places = a.from_others(e.index, tuple(graph.shapes[x] for x in node.inputs))
     count = len(node.inputs)
     inputs = tuple(node.inputs[i] if i < count else Entry(node, i - count) for i in places)
-    views = tuple(a.views[i] if i < count else a.shape for i in places)
-    attrs = FusedAttrs(expression, a.constants, views, a.shape, (a.dtypes[e.index],))
     return (replace(renamed(node), attrs=attrs, inputs=inputs),)
 
 

@@ -11,9 +11,9 @@ did: of a weight in mixed precision too, whose 16-bit copy would else be there w
 others read must be there before the first one.
 
 A row of operators is taken as far as that saves bytes: where what the last one makes is smaller than what
-lies between, or may take the place of an array that nobody reads afterwards. A product comes first or not at
-all: behind a norm it would read a few samples at a time what is kept as a whole for the gradient in the
-weight.
+lies between, or may take the place of an array that nobody reads afterwards. A product comes first: behind a
+norm it would read a few samples at a time what is kept as a whole for the gradient in the weight. Rows
+without a product are loop nests, see `fusion/reductions.py`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class _TilingSearch:
         found: list[list[Node]] = []
         taken: set[Node] = set()
         for node in self.graph.nodes:
-            if node in taken or node.op is None or not self._may_join(node):
+            if node in taken or not _is_product(node) or not self._may_join(node):
                 continue
             row = [node]
             while len(row) < MOST and (following := self._next(row)) is not None and following not in taken:

@@ -13,6 +13,7 @@ from .....ops import ALL
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.formula import elementwise_operators, is_elementwise
+from ....fused.computation import FusedComputation, FusedComputationGradient
 from ....nests.nest import Nests
 from ....nests.program import nests_for
 from ...compiled import storable, usable
@@ -46,9 +47,12 @@ def _row(r: Request) -> ChosenKernel | None:
     shapes = dict(zip(forward.input_names(r.attrs), r.inputs))
     nbytes = max(_scratch(r, some) for some in _subsets(everything, nests.outputs))
     loops_for(everything)
-    names = r.op.signature.needs
+    is_variadic = bool(r.op.variadic)
+    names = r.op.input_names(r.attrs) if is_variadic else r.op.signature.needs
 
     def connect(xp: Any, a: Any, *inputs: Any, work: Any = None, **outputs: Any) -> Run:
+        if is_variadic:
+            outputs = dict(zip(r.op.output_names(r.attrs), outputs["outs"]))
         given = {n: x for n, x in (*zip(names, inputs), *outputs.items()) if x is not None}
         if not any(n in given for n in nests.outputs):
             return in_turn(())
@@ -61,7 +65,7 @@ def _row(r: Request) -> ChosenKernel | None:
     name = f"compiled {len(nests.nests)} loop nests" if len(nests.nests) > 1 else "compiled loop nest"
     own = r.op.signature
     like = replace(own, services=own.services | {"work"}) if nbytes else own
-    return connected(connect, nbytes, name, like=like, bits=())
+    return replace(connected(connect, nbytes, name, like=like, bits=()), is_computed=True)
 
 
 def _subsets(everything: frozenset[str], outputs: Sequence[str]) -> Iterator[frozenset[str]]:
@@ -86,6 +90,7 @@ def _scratch(r: Request, present: frozenset[str]) -> int:
 _OPERATORS = [op for op in ALL if op.compute is not None]
 
 SERVES = (
+    "backends.fused.computation",
     "graph.gradient",
     "ops.elementwise",
     "ops.index",
@@ -104,6 +109,8 @@ ROWS = kernel_rows(
             *_OPERATORS,
             *(op.grad_op for op in _OPERATORS if op.grad_op is not None),
             *elementwise_operators(),
+            FusedComputation,
+            FusedComputationGradient,
         ],
         _row,
     ),
