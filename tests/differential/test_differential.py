@@ -70,9 +70,7 @@ def test_the_oracle_gives_what_pytorch_gives(monkeypatch, record_property):
 
 
 def nudged(ulps, *kinds):
-    """A backend like "cpu passes" whose reversed arrays, which no pass fuses, are too large by so many ulps of
-    float32.
-    """
+    """A backend like "cpu passes" whose reversed arrays are too large by so many ulps. No pass fuses them."""
 
     def row(r):
         def run(xp, a, data, *, out):

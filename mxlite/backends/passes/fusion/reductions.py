@@ -49,7 +49,7 @@ LEAST = 1024  # elements of a domain; below, calls cost more than memory
 _CHAINS = (FusedElementwise, FusedElementwiseGradient)
 
 
-@graph_pass(Stage.STEP, after=("chains",))
+@graph_pass(Stage.STEP, after=("chains", "cheap_remat"))
 def reductions(step: Step, target: Target) -> Step:
     """Reductions and elementwise operators as one, where loop nests can be made of them. O(nodes)."""
     if not target.storable():

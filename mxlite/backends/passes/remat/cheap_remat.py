@@ -25,7 +25,7 @@ A core does some 10 to 20 operations of a product while it moves a byte, so that
 percent of the readers' time at most."""
 
 
-@graph_pass(Stage.STEP, after=("reductions",))
+@graph_pass(Stage.STEP, after=("chains",))
 def cheap_remat(step: Step, target: Target) -> Step:
     """The step in which cheap results are recomputed. O(inputs)."""
     reads = Reads(step)

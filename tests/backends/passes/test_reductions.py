@@ -1,0 +1,151 @@
+"""Reductions fused with elementwise operators: which are, and that they compute the same in fewer bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+from mxlite.backends.cpu.compiled import storable, usable
+from mxlite.backends.fused.computation import computation_of, FusedComputation
+from mxlite.memplan import check
+from tests.backends.passes.pass_lists import left_out
+
+pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
+
+ROWS, WIDTH = 24, 96
+X, B, G = (mx.sym.var(n) for n in ("x", "b", "g"))
+SHAPES = {"x": (ROWS, WIDTH), "b": (ROWS, WIDTH), "g": (1, WIDTH)}
+FUSED = ["_fused_computation", "_fused_computation_gradient"]
+
+
+def rms_norm(x: Any) -> Any:
+    scale = mx.sym.rsqrt(mx.sym.mean(mx.sym.square(x), axis=-1, keepdims=True) + 1e-5)
+    return mx.sym.broadcast_mul(mx.sym.broadcast_mul(x, scale), G)
+
+
+def layer_norm(x: Any) -> Any:
+    centred = mx.sym.broadcast_sub(x, mx.sym.mean(x, axis=-1, keepdims=True))
+    variance = mx.sym.mean(centred * centred, axis=-1, keepdims=True)
+    return mx.sym.broadcast_mul(mx.sym.broadcast_mul(centred, mx.sym.rsqrt(variance + 1e-5)), G)
+
+
+NETWORKS = {
+    "weighted sum": mx.sym.sum(mx.sym.exp(X) * B, axis=1),
+    "softmax of a chain": mx.sym.softmax(X * 0.5 + B) * B,
+    "root of a mean": rms_norm(X),
+    "layer norm": layer_norm(X),
+    "sums of columns": mx.sym.sum(mx.sym.tanh(X) * B, axis=0),
+    "sum without the axis": mx.sym.sqrt(mx.sym.sum(mx.sym.square(X - B), axis=1) + 1.0),
+    "operator norm": mx.sym.RMSNorm(X * B, mx.sym.reshape(G, shape=(WIDTH,))) + X,
+}
+TWO = ["weighted sum", "softmax of a chain", "root of a mean", "layer norm", "sums of columns"]
+
+
+def bound(symbol: Any, **how: Any) -> Any:
+    given = {n: SHAPES[n] for n in symbol.list_arguments() if n in SHAPES}
+    shapes = dict(zip(symbol.list_arguments(), symbol.infer_shape(**given)[0]))
+    exe = symbol.simple_bind(mx.cpu(), grad_req="write", **shapes, **how)
+    rng = np.random.default_rng(0)
+    for _, x in sorted(exe.arg_dict.items()):
+        x[:] = rng.standard_normal(x.shape)
+    return exe
+
+
+def step(exe: Any) -> dict[str, np.ndarray]:
+    """The output and gradients of a step."""
+    (out,) = exe.forward(is_train=True)
+    exe.backward([mx.nd.array(np.random.default_rng(1).standard_normal(out.shape), dtype=out.dtype)])
+    assert exe.measured_bytes == exe.memory_plan.peak_bytes
+    check(exe.memory_plan)
+    grads = {n: g.asnumpy().astype("d") for n, g in exe.grad_dict.items()}
+    return {"out": out.asnumpy().astype("d"), **grads}
+
+
+def operators(exe: Any) -> list[str]:
+    return [t.op for t in exe._planned.train.problem.tasks]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_computes_what_the_reference_computes(name, dtype, monkeypatch):
+    if dtype not in storable():
+        pytest.skip(f"this CPU does not convert {dtype}")
+    symbol = NETWORKS[name]
+    types = {"type_dict": dict.fromkeys(symbol.list_arguments(), dtype)} if dtype != "float32" else {}
+    exe = bound(symbol, **types)
+    assert "_fused_computation" in operators(exe)
+    got = step(exe)
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    want = step(bound(symbol, **types))
+    near = 1e-5 if dtype == "float32" else 6e-2
+    for n, x in want.items():
+        np.testing.assert_allclose(got[n], x, rtol=near, atol=near * max(1, np.abs(x).max()), err_msg=n)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_forward_and_backward_are_a_node_each_in_fewer_bytes(name, monkeypatch):
+    exe = bound(NETWORKS[name])
+    assert operators(exe) == FUSED
+    left_out(monkeypatch, "reductions")
+    apart = bound(NETWORKS[name])
+    assert not set(FUSED) & set(operators(apart))
+    assert exe.memory_plan.arena_bytes <= apart.memory_plan.arena_bytes
+    fewer = name in ("weighted sum", "root of a mean", "layer norm")
+    assert (exe.memory_plan.arena_bytes < apart.memory_plan.arena_bytes) >= fewer
+
+
+def test_every_budget_gives_the_same_bits():
+    symbol = mx.sym.FullyConnected(layer_norm(mx.sym.FullyConnected(X, num_hidden=WIDTH)), num_hidden=8)
+    symbol = mx.sym.mean(mx.sym.square(rms_norm(mx.sym.FullyConnected(symbol, num_hidden=WIDTH))), axis=1)
+    exe = bound(symbol)
+    want, plan = step(exe), exe.memory_plan
+    for budget in (plan.peak_bytes, (plan.peak_bytes + plan.lower_bound_bytes) // 2):
+        try:
+            got = step(bound(symbol, memory_budget=budget))
+        except mx.MemoryBudgetError as error:
+            got = step(bound(symbol, memory_budget=error.least_feasible_bytes))
+        for n, x in want.items():
+            np.testing.assert_array_equal(got[n], x, err_msg=n)
+
+
+def forward_operators(symbol: Any, **shapes: Any) -> list[str]:
+    exe = symbol.simple_bind(mx.cpu(), grad_req="null", **shapes)
+    return [t.op for t in exe.memory_plan.problem.tasks]
+
+
+def test_a_softmax_of_an_axis_in_the_middle_is_computed_over_the_axes_of_its_chain():
+    """The operator merges axes that a chain with a mask has apart."""
+    mask = mx.sym.var("mask")
+    symbol = mx.sym.softmax(mx.sym.broadcast_add(X, mask), axis=2)
+    assert forward_operators(symbol, x=(4, 6, 40, 5), mask=(1, 6, 40, 1)) == ["_fused_computation"]
+
+
+def test_nodes_stay_apart_where():
+    cases = {
+        "an array is small": (mx.sym.sum(mx.sym.exp(X)), (8, 8)),
+        "a stage ends": (mx.sym.sum(mx.sym.exp(X, attr={"__mirror_stage__": "True"})), (40, 40)),
+        "axes end at places of which none divides the other": (
+            mx.sym.sum(mx.sym.reshape(mx.sym.exp(X), shape=(60, 40)), axis=1),
+            (40, 60),
+        ),
+    }
+    for why, (symbol, shape) in cases.items():
+        assert "_fused_computation" not in forward_operators(symbol, x=shape), why
+
+
+def test_one_result_of_several_is_made_again_from_the_others():
+    """What backward reads of a sum and its norm: the norm from the sum, without what this is the sum of."""
+    total = X + B
+    symbol = mx.sym.Group([total, mx.sym.RMSNorm(total, mx.sym.reshape(G, shape=(WIDTH,)))])
+    exe = symbol.simple_bind(mx.cpu(), grad_req="null", **SHAPES)
+    (node,) = (c.node for c in exe._planned.infer.calls if c.node.op is FusedComputation)
+    shapes = (SHAPES["x"], SHAPES["b"], (WIDTH,))
+    order = [shapes[i] for i in range(len(node.attrs.given))]
+    made, places = node.attrs.from_others(1, tuple(order))
+    assert places == (3, 2) or places == (2, 3)
+    assert made.donors == (("arg0",),) or made.donors == (("arg1",),)
+    t, _ = computation_of(made, tuple((*order, *node.attrs.shapes)[i] for i in places))
+    assert sum(n[0] == "add" for n in t.nodes) == 1, "of the norm's epsilon, not of the sum"
