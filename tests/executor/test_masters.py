@@ -170,8 +170,12 @@ def test_a_large_master_is_compared_in_pieces(monkeypatch: Any) -> None:
     assert np.abs(weights(module) - 6).max() < 0.2
 
 
+@pytest.mark.parametrize("kernels", ["onednn,compiled", "reference"])
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_step_changes_the_master_and_the_weight_is_that_rounded(fused: bool) -> None:
+def test_a_step_changes_the_master_and_the_weight_is_that_rounded(
+    fused: bool, kernels: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("MXLITE_KERNELS", kernels)
     module = made(False, fused, learning_rate=1e-4)
     start = masters_of(module)[0] if fused else np.ones((3, 4), np.float32)
     train(module, 3)
