@@ -1,8 +1,8 @@
-"""Base of the worker processes that run single operators; see operators.py."""
+"""Base of the worker processes that run single operators or chains of them; see operators.py, chains.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from time import perf_counter
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .operators import Row, ROWS
+from .operators import ROWS
 
 BLOCKS = 12  # of calls in a measurement
 
@@ -28,7 +28,9 @@ class Call:
 
 
 class KernelPeer:
-    """Holds the calls of one row at a time; a subclass has `versions` and `calls`."""
+    """Holds the calls of one of `rows` at a time; a subclass has `versions` and `calls`."""
+
+    rows: Sequence[Any] = ROWS
 
     def __init__(self) -> None:
         self.held: dict[str, Call] = {}
@@ -36,15 +38,15 @@ class KernelPeer:
     def versions(self) -> dict[str, str]:
         raise NotImplementedError
 
-    def calls(self, row: Row, arrays: list[np.ndarray]) -> dict[str, Call]:
-        """Its calls on these inputs: "forward", and "gradient" if it has one."""
+    def calls(self, row: Any, arrays: list[np.ndarray]) -> dict[str, Call]:
+        """Its calls on these inputs, by what they compute, such as "forward" and "gradient"."""
         raise NotImplementedError
 
     def load(self, row: int) -> dict[str, dict[str, Any]]:
-        """Make the calls of `ROWS[row]` and run each once; replies with what they are and what they found."""
+        """Make the calls of `rows[row]` and run each once; replies with what they are and what they found."""
         self.held.clear()
         rng = np.random.default_rng(0)  # so all peers have equal inputs
-        self.held = self.calls(ROWS[row], [i.draw(rng) for i in ROWS[row].inputs])
+        self.held = self.calls(self.rows[row], [i.draw(rng) for i in self.rows[row].inputs])
         found = {}
         for way, call in self.held.items():
             call.run()

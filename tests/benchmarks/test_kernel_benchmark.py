@@ -68,3 +68,15 @@ def test_single_operators_are_measured_beside_pytorch(tmp_path):
     mean, least = (float(targets[n][1]) for n in ("geometric mean", "slowest"))
     assert least == min(ratios) <= mean <= max(ratios)
     assert targets["wrong results"][1:] == ["0", "yes"] and out.count("- sum") == 8
+
+
+@pytest.mark.torch
+def test_chains_are_one_call_each_and_measured_beside_pytorch(tmp_path):
+    pytest.importorskip("torch")
+    short = ("--only", "softmax", "--peers", "eager", "--rounds", 2, "--seconds", 0.001, "--threads", 1)
+    out = run(BENCHMARKS / "chains.py", *short, "--output", tmp_path, folder=tmp_path)
+    (written,) = tmp_path.glob("*-chains.md")
+    assert written.read_text(encoding="utf-8").strip() == out.strip()
+    targets = {row[0]: row[2:] for row in section(out, "Targets")[1:]}
+    assert targets["chains of several calls, forward"] == ["0", "yes"]
+    assert targets["wrong results"] == ["0", "yes"]
