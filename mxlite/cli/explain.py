@@ -1,4 +1,4 @@
-"""`mxlite explain`: the arrays that hold the memory at the peak, and what would help."""
+"""`mxlite explain`: the arrays that hold the memory at the peak, and what would help; or one kernel."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..core.errors import MemoryBudgetError, MXLiteError
 from ..core.table import percent, table
 from ..memplan import MemoryPlan
 from ..memplan.holders import at_peak, describe_peak, held_table
+from . import kernel
 from .request import add_model, add_request, budget_of, Request, request_of
 from .words import show
 
@@ -24,7 +25,11 @@ def add(commands: Any) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
         "explain", help="who holds the memory at the peak, and what each remedy would save"
     )
-    add_model(command)
+    add_model(command, optional=True)
+    command.add_argument(
+        "--kernel", metavar="OPERATOR[,OPTION=VALUE...]",
+        help="instead of a model: what an operator computes, and the loops of its kernel on the CPU",
+    )  # fmt: skip
     command.add_argument("--budget", metavar="BYTES", help="explain the plan within a budget")
     add_request(command)
     command.add_argument("--top", type=int, default=TOP, metavar="K", help="lines of a table (default 12)")
@@ -32,6 +37,10 @@ def add(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if (arguments.model is None) == (arguments.kernel is None):
+        raise MXLiteError("explain takes a MODEL or --kernel OPERATOR, one of them.")
+    if arguments.kernel is not None:
+        return kernel.run(arguments)
     request, budget, top = request_of(arguments), budget_of(arguments), arguments.top
     if top < 1:
         raise MXLiteError(f"--top must be at least 1, got {top}.")

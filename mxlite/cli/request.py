@@ -147,10 +147,11 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     )  # fmt: skip
 
 
-def add_model(command: argparse.ArgumentParser) -> None:
+def add_model(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
     command.add_argument(
-        "model", metavar="MODEL", help="Symbol JSON file, ONNX file (.onnx), or zoo:NAME[,OPTION=...]"
-    )
+        "model", metavar="MODEL", nargs="?" if optional else None,
+        help="Symbol JSON file, ONNX file (.onnx), or zoo:NAME[,OPTION=...]",
+    )  # fmt: skip
 
 
 def request_of(arguments: argparse.Namespace, model: str | None = None) -> Request:

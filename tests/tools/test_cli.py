@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.backends.cpu.compiled import usable
 from mxlite.cli import frontier, main
 from mxlite.cli.doctor import EXTRAS
 from mxlite.cli.fit_batch import _BatchSearch
@@ -446,6 +447,22 @@ def test_explain_names_tensors_and_remedies(ask, monkeypatch):
     assert "activation" in out and "Convolution" in out and "more" in out
 
 
+@pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
+def test_explain_shows_the_loops_of_a_kernel(ask):
+    code, out, _ = ask("explain", "--kernel", "softmax", "--shape", "data:64,512")
+    assert code == 0
+    forward, gradient = out.split("its gradient: ")
+    lines = [line.strip() for line in forward.splitlines()]
+    assert lines.count("sweep i1 in 512:") == 3 and "%1 max= %0" in lines and "%4 sum= %3" in lines
+    assert gradient.count("sweep i1 in 512:") == 2 and "d_data[i0, i1] = " in gradient
+    for asked in ("LayerNorm", "sum,axis=0", "take --shape a:100,64 --shape indices:30"):
+        name, *more = asked.split()
+        code, out, _ = ask("explain", "--kernel", name, *more)
+        assert code == 0 and "Loops:" in out, out
+    _, out, _ = ask("explain", "--kernel", "sort")
+    assert "declares no computation" in out
+
+
 def test_explain_of_a_budget_that_does_not_fit_explains_what_there_is(ask):
     code, out, _ = ask("explain", CHAIN, "--budget", "1KiB")
     assert code == 1 and "No plan fits" in out and "fullest at step" in out
@@ -618,6 +635,12 @@ def test_lines_end_at_words_in_a_terminal_and_are_whole_in_a_pipe(ask, monkeypat
         (["plan", "folder.onnx"], "is a folder"),
         (["diff", ".", "zoo:lenet"], "is a folder"),
         (["explain", "zoo:lenet", "--top", "-1"], "at least 1"),
+        (["explain"], "takes a MODEL or --kernel"),
+        (["explain", "zoo:lenet", "--kernel", "softmax"], "one of them"),
+        (["explain", "--kernel", "sofmax"], "Did you mean 'softmax'"),
+        (["explain", "--kernel", "softmax,axis=5"], "axis 5"),
+        (["explain", "--kernel", "softmax", "--shape", "x:3"], "no input 'x'"),
+        (["explain", "--kernel", "_zeros"], "no inputs"),
         (["plan", "zoo:lenet", "--html", "no/such/folder.html"], "cannot be written"),
         (["fit-batch", "zoo:lenet"], "--budget"),
         (["fit-batch", "zoo:lenet", "--budget", "1GB", "--extra-time", "-1"], "at least 0"),

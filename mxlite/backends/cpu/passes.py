@@ -43,8 +43,8 @@ PASSES: tuple[Pass, ...] = (
         "sample_tiles",
         "accumulate_gradients",
         "chains",
-        "reductions",
         "cheap_remat",
+        "reductions",
     ),
     pack,
 )
