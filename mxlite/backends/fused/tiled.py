@@ -28,6 +28,7 @@ from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
 from ..call import flops_of, in_turn
 from .elementwise import FusedAttrs
+from .tile_binding import tile_calls
 from .tile_program import cut, donors, reference_kernels, TileProgram, tuned_kernels
 
 Axes = tuple[int | None, ...]
@@ -237,7 +238,7 @@ class Tiled(Composite):
 
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, outs: Any, work: Any) -> None:
-        for run in TileProgram(a, reference_kernels).calls(xp, args, outs, work):
+        for run in tile_calls(TileProgram(a, reference_kernels), xp, args, outs, work):
             run()
 
     @classmethod
@@ -246,7 +247,7 @@ class Tiled(Composite):
         program = TileProgram(a, partial(tuned_kernels, backend))
 
         def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any) -> Run:
-            return in_turn(program.calls(xp, args, outs, work))
+            return in_turn(tile_calls(program, xp, args, outs, work))
 
         return connected(
             connect,

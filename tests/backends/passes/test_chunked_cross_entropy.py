@@ -194,7 +194,7 @@ def test_a_region_makes_what_both_operators_make(kinds, label, no_bias):
 
 @pytest.mark.parametrize("kinds", ["reference", TUNED])
 def test_kernels_that_cannot_add_make_the_gradient_some_rows_at_a_time(kinds, monkeypatch):
-    monkeypatch.setattr(tile_sizes, "WEIGHT_CAST_BYTES", 16 * 2 * WIDTH)
+    monkeypatch.setattr(tile_sizes, "PART_ROWS", 16)
     arrays = given()
     got, kernel = run(arrays, kinds, in_parts=True)
     assert "16 rows, 16 rows at a time" in kernel.name

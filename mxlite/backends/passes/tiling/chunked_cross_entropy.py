@@ -47,7 +47,7 @@ from ....ops.scratch import accumulator
 from ....ops.shape.reshape import Reshape
 from ...fused import tile_sizes
 from ...fused.growing_state import GrowingStateAttrs, RestOfUpdate, StateTerm
-from ...fused.tile_sizes import score_tiles, weight_cast_tiles
+from ...fused.tile_sizes import part_tiles, score_tiles, weight_cast_tiles
 from ...fused.tiled import Axes, TileArray, Tiled, TiledGradient, TiledUpdate
 from ...rewrite import graph_pass, Readers, Stage, Step
 from ..target import Target
@@ -120,9 +120,7 @@ def chunked_cross_entropy(step: Step, target: Target) -> Step:
     early = _early_updates(graph, matches) - gone
     placed = gone | early | {n for m in matches for n in m.sources}
     made = Rewriter(graph)
-    fore: list[Node] = list(graph.variables)
-    first: list[Node] = []
-    back: list[Node] = []
+    fore, first, back = list(graph.variables), list[Node](), list[Node]()
     there: set[Node] = set()
     for node in step.operators:
         if node in regions:
@@ -159,8 +157,10 @@ def loss_region(step: Step, m: LossMatch, in_parts: bool = False) -> tuple[Regio
     casts = m.update is not None and copy.op is not None
     if m.update is not None:
         named |= {"weight": m.update.inputs[0]}
-    loops = (score_tiles(count, classes, dtype), weight_cast_tiles(classes, width))
-    region, inner, sums = Region(graph, loops[: 1 + (casts or in_parts)]), 1 + casts, 1 + in_parts
+    loops = [score_tiles(count, classes, dtype)]
+    if casts or in_parts:
+        loops.append(weight_cast_tiles(classes, width) if casts else part_tiles(classes))
+    region, inner, sums = Region(graph, loops), 1 + casts, 1 + in_parts
 
     def axes(*at: int | None) -> Axes:
         return (*at, None)[: len(region.loops)]
@@ -209,9 +209,8 @@ def loss_region(step: Step, m: LossMatch, in_parts: bool = False) -> tuple[Regio
     if "d_data" in wanted:
         rows = replace(whole["data"], dtype=dtype, given=graph.shapes[wanted["d_data"]])
         product = whole["data"] if casts else rows
-        part = region.call(backward, plain, heads | {"weight": weight()}, {"d_data": product}, inner)[
-            "d_data"
-        ]
+        by_weight = heads | {"weight": weight()}
+        part = region.call(backward, plain, by_weight, {"d_data": product}, inner)["d_data"]
         if casts:
             part = region.call(Cast, copy.attrs, {"data": part}, {"out": rows}, 1)["out"]
         results[wanted["d_data"]] = part
@@ -230,8 +229,7 @@ def _matches(step: Step, narrow: Set[str]) -> list[LossMatch]:
     for loss in step.forward:
         if loss.op not in _LOSSES:
             continue
-        scores = loss.inputs[0]
-        dense = scores.node
+        scores, dense = loss.inputs[0], loss.inputs[0].node
         if loss.inputs[1] in dense.inputs or len({*dense.inputs}) < len(dense.inputs):
             continue  # one array, of which a region has two kinds of tiles
         if dense.op is not FullyConnected or scores in hidden or not _is_large(graph, dense, narrow):
@@ -260,9 +258,7 @@ def _matches(step: Step, narrow: Set[str]) -> list[LossMatch]:
 
 
 def _casts(graph: Graph, by_dense: Node, readers: Readers) -> dict[Node, str] | None:
-    """The nodes that widen gradients of 16 bits which the region makes in float32; None where another
-    one reads such a gradient.
-    """
+    """The nodes that widen gradients of 16 bits; None where another one reads such a gradient."""
     found: dict[Node, str] = {}
     for name, e in zip(by_dense.output_names, by_dense.outputs):
         those: Sequence[Node] = readers.all(e)
