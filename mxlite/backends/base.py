@@ -61,13 +61,14 @@ class TileView:
     """How a call on a tile of larger arrays differs from one on arrays of its own.
 
     `strides`: by name, the elements between neighbours along each axis of arrays that are not contiguous.
-    `adds`: outputs to whose old content the call adds. `dtypes`: by name, those of sums that are wider than
-    the inputs. `work`: multiplications of all tiles together, 0 for arrays of its own. `any_width`: products
-    of few columns run on the same kernels as others.
+    `adds`: outputs to whose old content, times `keeps`, the call adds. `dtypes`: by name, those of sums that
+    are wider than the inputs. `work`: multiplications of all tiles together, 0 for arrays of its own.
+    `any_width`: products of few columns run on the same kernels as others.
     """
 
     strides: tuple[tuple[str, Shape], ...] = ()
     adds: frozenset[str] = frozenset()
+    keeps: float = 1.0
     dtypes: tuple[tuple[str, DType], ...] = ()
     work: int = 0
     any_width: bool = False
@@ -109,8 +110,8 @@ class Request:
         return dict(self.tile.strides).get(name)
 
     def adds(self, name: str) -> float:
-        """The factor of an output's old content: 1 if the call adds to it, else 0."""
-        return float(name in self.tile.adds)
+        """The factor of an output's old content: 0 unless the call adds to it."""
+        return self.tile.keeps if name in self.tile.adds else 0.0
 
     def made(self, name: str) -> DType:
         """The type of an output of a product: wider than the inputs if it is a sum over tiles."""

@@ -397,6 +397,12 @@ def _class_loss(op, shape, ignored=False, large=None, **attrs):
     )
 
 
+def _torch_entropy_with_gradient(a, x, label, head):
+    powers = _torch().softmax(x, 1)
+    truth = _torch().one_hot(label.long(), x.shape[1])
+    return _torch().cross_entropy(x, label.long(), reduction="sum")[None], head * (powers - truth)
+
+
 def _class_losses(op):
     name = op.op_name
     return {
@@ -455,6 +461,14 @@ LOSSES = {
         grad_inputs=("data",),
         torch=lambda a, x, label: _torch().cross_entropy(x, label.long(), reduction="sum")[None],
         large=[(120_000, 3), (120_000,)],
+    ),
+    "cross-entropy-with-gradient": Case(
+        ops.CrossEntropyWithGradient,
+        shapes=[(6, 5), (6,), (1,)],
+        make={"label": integers(0, 5)},
+        grad_inputs=(),
+        torch=_torch_entropy_with_gradient,
+        large=[(120_000, 3), (120_000,), (1,)],
     ),
     "svm-output": _svm((6, 5), margin=0.8, regularization_coefficient=0.5),
     "svm-output-linear": _svm((6, 5), use_linear=True, margin=0.3),

@@ -143,7 +143,7 @@ WITNESSES = {
         "recurrent_forms with _rnn_wide": 84,
         "forget_gates": 84,
         "chunked_cross_entropy": 4,
-        "cross_entropy_updates": 16,
+        "chunked_cross_entropy with _tiled_update of _state_term": 16,
         "split_gradients": 3,
         "stem_gradients": 27,
         "norm_prologue": 21,

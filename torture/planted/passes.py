@@ -144,7 +144,7 @@ FAULTS = [
     Fault(
         "an output of a region lies over an input that is read again in a later tile",
         "mxlite/backends/fused/tile_program.py",
-        "is_tiled = None not in x.axes and not x.sums and not y.sums",
+        "is_tiled = None not in axes and not x.sums and not y.sums",
         "is_tiled = not x.sums and not y.sums",
         "tests/backends/passes/test_sample_tiles.py::test_an_output_lies_over_nothing_that_is_still_read",
     ),

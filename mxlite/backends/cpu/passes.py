@@ -29,7 +29,6 @@ PASSES: tuple[Pass, ...] = (
         "inline_loss_casts",
         "recurrent_forms",
         "chunked_cross_entropy",
-        "cross_entropy_updates",
         "split_gradients",
         "stem_gradients",
         "norm_prologue",

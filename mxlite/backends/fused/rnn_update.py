@@ -33,6 +33,7 @@ from ...ops.rnn.rnn_layout import places, Sizes
 from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
 from ..call import in_turn
+from .tile_binding import tile_calls
 from .tile_builder import add_update, Part, TileBuilder
 from .tile_program import Choose, reference_kernels, TileProgram, tuned_kernels
 from .tile_sizes import update_tiles
@@ -376,12 +377,12 @@ class _RnnProgram:
             d = given["d_gates"][part.pass_].reshape(count, -1)[:, part.column : part.column + part.rows]
             mine = [x[part.slice].reshape(part.shape) for x in own]
             arrays = (d, y.reshape(count, -1), *mine, hyper)
-            calls += self.programs[self._key(part)].calls(xp, arrays, (), rest)
+            calls += tile_calls(self.programs[self._key(part)], xp, arrays, (), rest)
         for number, column, where in biases(a.rnn, s):
             size = where.stop - where.start
             sums = given["d_biases"][number, column : column + size]
             arrays = (sums, *(x[where] for x in own), hyper)
-            calls += self.of_biases[size].calls(xp, arrays, (), rest)
+            calls += tile_calls(self.of_biases[size], xp, arrays, (), rest)
         return calls
 
 

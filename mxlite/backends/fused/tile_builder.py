@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...graph.opdef import Op
@@ -45,14 +46,16 @@ class TileBuilder:
         makes: Mapping[str, TileArray | Part],
         level: int | None = None,
         absent: Mapping[str, TileArray] = {},
+        keeps: float = 1.0,
     ) -> dict[str, Part]:
         """Add a call of an operator; returns its results by name.
 
         `reads` and `makes` are its arrays by name, `level` the number of loops around it, all unless given.
         The shapes of the forward call follow: an array has that of its gradient; `absent` are others that the
-        forward call has. A result may be that of an earlier call outside its loops, to which it adds. What is
-        whole in a loop that slices an input is added up over the tiles: it must be a sum over that axis, and
-        a bias, which is none, is left to an earlier call.
+        forward call has. A result may be that of an earlier call outside its loops, to which it adds, or an
+        input of the region, whose old content is multiplied by `keeps` first. What is whole in a loop that
+        slices an input is added up over the tiles: it must be a sum over that axis, and a bias, which is
+        none, is left to an earlier call.
         """
         results = {}
         for name, array in makes.items():
@@ -69,7 +72,7 @@ class TileBuilder:
         shapes = tuple(x.shape for x in ins), tuple(x.shape for x in outs)
         axes = tuple(x.axes for x in ins), tuple(x.axes for x in outs)
         depth = len(self.loops) if level is None else level
-        made = TileCall(op, attrs, (), (), shapes, dtypes, axes, depth)
+        made = TileCall(op, attrs, (), (), shapes, dtypes, axes, depth, keeps)
         self.calls.append((made, dict(reads), results))
         return results
 
@@ -99,7 +102,7 @@ class TileBuilder:
         for c, reads, makes in self.calls:
             ins = tuple(number(reads.get(n)) for n in c.op.input_names(c.attrs))
             outs = tuple(number(makes.get(n)) for n in c.op.output_names(c.attrs))
-            calls.append(TileCall(c.op, c.attrs, ins, outs, c.shapes, c.dtypes, c.axes, c.level))
+            calls.append(replace(c, inputs=ins, outputs=outs))
         arrays = (*self.inputs, *self.results)
         return TileAttrs(arrays, count, tuple(calls), tuple(map(number, made)), self.loops, self.any_width)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from math import prod
 from typing import Any, TYPE_CHECKING
@@ -14,9 +13,8 @@ import numpy as np
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op
 from ...ops.optim.update import CHUNK
-from ...ops.scratch import accumulator, carve, Piece, scratch_bytes
-from ..base import Backend, ChosenKernel, Request, Run, TileView
-from ..call import bind_call
+from ...ops.scratch import accumulator, Piece, scratch_bytes
+from ..base import Backend, ChosenKernel, Request, TileView
 
 if TYPE_CHECKING:
     from .tiled import TileArray, TileAttrs, TileCall
@@ -60,7 +58,8 @@ def cast_bytes(shape: Shape, dtype: DType) -> int:
 @dataclass(frozen=True)
 class TileKernel:
     """The kernel of a call on tiles of one size. `copied` are the arrays of which it gets a contiguous copy,
-    `added` those that are added to the earlier tiles' by a call of its own.
+    `added` those that are added to the earlier tiles' by a call of its own. `keeps`: a factor of what these,
+    or the outputs that the kernel adds to, held before, where a call of its own multiplies them by it.
     """
 
     call: TileCall
@@ -69,6 +68,7 @@ class TileKernel:
     chosen: ChosenKernel
     copied: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
+    keeps: float = 1.0
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +76,8 @@ class TileKernel:
         return self.chosen.workspace if "work" in self.chosen.signature.services else 0
 
 
-_Key = tuple[int, tuple[int, ...], frozenset[str]]
-"""The number of a call, the lengths of its tile, and the outputs that it adds to."""
+_Key = tuple[int, tuple[int, ...], frozenset[str], float]
+"""A call's number, the lengths of its tile, the outputs that it adds to, and the factor of what they held."""
 
 
 class TileProgram:
@@ -90,14 +90,11 @@ class TileProgram:
         self.inner = [
             i for i, x in enumerate(a.arrays) if i >= a.num_inputs and i not in a.made and not x.sums
         ]
-        for i in self.inner:
-            levels = {c.level for c in a.calls if i in (*c.inputs, *c.outputs)}
-            inside = a.arrays[i].axes[min(levels, default=0) :]
-            assert len(levels) == 1 or not any(x is not None for x in inside), (
-                f"array {i} lies in scratch outside a loop that slices it: {a.arrays[i]}"
-            )
+        self.home = {
+            i: min((c.level for c in a.calls if i in (*c.inputs, *c.outputs)), default=0) for i in self.inner
+        }
         self.kernels: dict[_Key, TileKernel] = {
-            (n, lengths, adds): self._kernel(call, lengths, adds, choose)
+            (n, lengths, *adds): self._kernel(call, lengths, *adds, choose)
             for n, call in enumerate(a.calls)
             for lengths in _sizes(a, call.level)
             for adds in self._accumulations(n)
@@ -113,7 +110,9 @@ class TileProgram:
             for kind, names in (("copy", k.copied), ("term", k.added)):
                 for name in names:
                     i = k.call.named[name]
-                    pieces[kind, i] = ((self._most(i),), a.arrays[i].dtype)
+                    count = prod(tile_shape(a.arrays[i], k.lengths))
+                    most = max(count, *pieces.get((kind, i), ((0,), None))[0])
+                    pieces[kind, i] = ((most,), a.arrays[i].dtype)
         self.pieces = pieces
         self.rest = max((k.nbytes for k in self.kernels.values()), default=0)
 
@@ -138,19 +137,21 @@ class TileProgram:
         """True if the calls of these operators have better kernels than the reference, and accumulate."""
         return not any(k.chosen.is_reference or k.added for k in self.kernels.values() if k.call.op in ops)
 
-    def _accumulations(self, n: int) -> list[frozenset[str]]:
-        """The outputs that call `n` adds to, in the first tile of its loops and in later ones."""
+    def _accumulations(self, n: int) -> list[tuple[frozenset[str], float]]:
+        """What `adds` gives for call `n` in the first tile of its loops and in later ones."""
         loops = self.a.loops[: self.a.calls[n].level]
         firsts = product(*((0, 1) if x.num_tiles > 1 else (0,) for x in loops))
         return list(dict.fromkeys(self.adds(n, tiles) for tiles in firsts))
 
-    def adds(self, n: int, tiles: Sequence[int]) -> frozenset[str]:
-        """The outputs that call `n` adds to in these tiles of its loops."""
+    def adds(self, n: int, tiles: Sequence[int]) -> tuple[frozenset[str], float]:
+        """The outputs that call `n` adds to in these tiles of its loops, and the factor of what they held."""
         call = self.a.calls[n]
         sums = {name: self._summed(call, name) for name in call.wanted}
-        return frozenset(
+        added = frozenset(
             name for name, loops in sums.items() if self._is_begun(n, name) or any(tiles[x] for x in loops)
         )
+        is_later = any(tiles[x] for loops in sums.values() for x in loops)
+        return added, 1.0 if is_later else call.keeps
 
     def _summed(self, call: TileCall, name: str) -> list[int]:
         """The loops over which an output is accumulated: where it is whole and an input is not."""
@@ -162,45 +163,56 @@ class TileProgram:
         ]
 
     def _is_begun(self, n: int, name: str) -> bool:
-        """True if a call outside the loops of call `n` has written the output `name`, which is added to."""
+        """True if a call outside the loops of call `n` has written the output `name`, which is added to, or
+        if it is an input.
+        """
         call = self.a.calls[n]
-        return any(call.named[name] in c.outputs and c.level < call.level for c in self.a.calls[:n])
+        return call.named[name] < self.a.num_inputs or any(
+            call.named[name] in c.outputs and c.level < call.level for c in self.a.calls[:n]
+        )
 
     def _kernel(
-        self, call: TileCall, lengths: tuple[int, ...], adds: frozenset[str], choose: Choose
+        self, call: TileCall, lengths: tuple[int, ...], adds: frozenset[str], keeps: float, choose: Choose
     ) -> TileKernel:
         shapes = call.of(lengths)
         attrs, arrays = call.attrs_of(shapes), self.a.arrays
+        held = {name: self._held(i, lengths) for name, i in call.named.items()}
         views = {
-            name: _strides(arrays[i])
-            for name, i in call.named.items()
-            if i not in self.inner and not _is_dense(arrays[i], lengths, call.level)
+            name: _strides(array) for name, array in held.items() if not _is_dense(array, lengths, call.level)
         }
         types = {n: arrays[call.named[n]].dtype for n in call.wanted if n in adds or self._summed(call, n)}
         made = {n: kind for n, kind in types.items() if kind != call.dtypes[0]}
         tile = TileView(
             tuple(views.items()),
             adds,
+            keeps if adds else 1.0,
             tuple(made.items()),
             int(call.flops) // 2,
             self.a.any_width,
         )
         used = frozenset(call.named)
         request = Request(call.op, attrs, *shapes, call.dtypes[0], call.dtypes, used, True, tile)
-        chosen = choose(request)
-        if chosen is not None:
-            copied = tuple(n for n in views if n not in chosen.views)
-            return TileKernel(call, attrs, lengths, chosen, copied)
+        for here, rest in ((tile, 1.0), (replace(tile, keeps=1.0), tile.keeps)):
+            chosen = choose(replace(request, tile=here))
+            if chosen is not None:
+                copied = tuple(n for n in views if n not in chosen.views)
+                return TileKernel(call, attrs, lengths, chosen, copied, (), rest)
         chosen = choose(replace(request, tile=TileView(work=tile.work, any_width=tile.any_width)))
         assert chosen is not None
-        return TileKernel(
-            call, attrs, lengths, chosen, tuple(views), tuple(n for n in call.wanted if n in adds)
-        )
+        added = tuple(n for n in call.wanted if n in adds)
+        return TileKernel(call, attrs, lengths, chosen, tuple(views), added, tile.keeps)
+
+    def _held(self, i: int, lengths: tuple[int, ...]) -> TileArray:
+        """Array `i` as it lies in memory: of one in scratch, a tile of the loops around all its calls."""
+        array = self.a.arrays[i]
+        if i not in self.inner:
+            return array
+        return replace(array, shape=cut(array.shape, array.axes, lengths[: self.home[i]]))
 
     def _most(self, i: int) -> int:
         """Number of elements of array `i` in a tile of the outermost call that it is an array of."""
         level = min(c.level for c in self.a.calls if i in (*c.inputs, *c.outputs))
-        return prod(_tile_shape(self.a.arrays[i], [max(x.sizes, default=0) for x in self.a.loops[:level]]))
+        return prod(tile_shape(self.a.arrays[i], [max(x.sizes, default=0) for x in self.a.loops[:level]]))
 
     def _options(self, n: int) -> Mapping[str, tuple[str, ...]]:
         """The inputs that an output of call `n` may overwrite in each of its kernels."""
@@ -224,15 +236,12 @@ class TileProgram:
                 place[i] = i
                 for donor in options.get(name, ()):
                     j = call.named.get(donor, -1)
-                    if j in place and last[j] == n and j not in taken and _alike(a.arrays[i], a.arrays[j]):
+                    dies = j in place and last[j] == n and j not in taken and self.home[j] == self.home[i]
+                    if dies and _alike(a.arrays[i], a.arrays[j]):
                         place[i] = place[j]
                         taken.add(j)
                         break
         return place
-
-    def calls(self, xp: Any, args: Sequence[Any], outs: Sequence[Any], work: Any) -> Sequence[Run]:
-        """The calls on these arrays; an output that is None is not computed."""
-        return _Binding(self, xp, args, outs, work).calls()
 
     def needed(self, there: set[int]) -> set[int]:
         """Arrays that have to be computed for these outputs."""
@@ -241,98 +250,6 @@ class TileProgram:
             if needed.intersection(call.outputs) or call.op.mutated(call.attrs):
                 needed.update(call.inputs)
         return needed
-
-
-class _Binding:
-    """The calls of a program on given arrays."""
-
-    def __init__(self, program: TileProgram, xp: Any, args: Sequence[Any], outs: Sequence[Any], work: Any):
-        a = self.a = program.a
-        self.program, self.xp = program, xp
-        *pieces, self.rest = carve(work, [*program.pieces.values(), ((program.rest,), _byte)])
-        self.pieces = dict(zip(program.pieces, pieces))
-        given = dict(zip((*range(a.num_inputs), *a.made), (*args, *outs), strict=True))
-        self.whole = {i: None if x is None else x.reshape(a.arrays[i].shape) for i, x in given.items()}
-        self.needed = program.needed({i for i, x in self.whole.items() if x is not None})
-        self.found: list[Run] = []
-
-    def calls(self) -> Sequence[Run]:
-        """All calls in their order."""
-        self._nest(range(len(self.a.calls)), (), ())
-        for i in self.program.sums:
-            if self.whole[i] is not None:
-                part = self.pieces["part", i]
-                self.found.append(partial(self.xp.add.reduce, part, axis=0, out=self.whole[i]))
-        return self.found
-
-    def _nest(self, numbers: Sequence[int], at: tuple[slice, ...], tiles: tuple[int, ...]) -> None:
-        """The calls `numbers` in the tile `at`, which is the number `tiles` of each loop around them."""
-        level, rest = len(at), list(numbers)
-        while rest:
-            if self.a.calls[rest[0]].level == level:
-                self._one(rest.pop(0), at, tiles)
-                continue
-            count = next((n for n, c in enumerate(rest) if self.a.calls[c].level == level), len(rest))
-            inside, rest = rest[:count], rest[count:]
-            for number, part in enumerate(self.a.loops[level].tiles):
-                self._nest(inside, (*at, part), (*tiles, number))
-
-    def _one(self, n: int, at: tuple[slice, ...], tiles: tuple[int, ...]) -> None:
-        call, program, xp = self.a.calls[n], self.program, self.xp
-        adds = program.adds(n, tiles)
-        kernel = program.kernels[n, tuple(p.stop - p.start for p in at), adds]
-        arrays = {name: self._array(i, at, tiles) for name, i in call.named.items()}
-        changed = call.op.mutated(call.attrs)
-        if not changed and all(arrays[name] is None for name in call.wanted):
-            return
-        own = dict(arrays)
-        for kind, names in (("copy", kernel.copied), ("term", kernel.added)):
-            for name in names:
-                if arrays[name] is not None:
-                    piece = self.pieces[kind, call.named[name]]
-                    own[name] = piece[: arrays[name].size].reshape(arrays[name].shape)
-        names, results = call.op.input_names(call.attrs), call.op.output_names(call.attrs)
-        for name in kernel.copied:
-            if (name in names or (name in adds and name not in kernel.added)) and arrays[name] is not None:
-                self.found.append(partial(xp.copyto, own[name], arrays[name]))
-        run = bind_call(
-            kernel.chosen,
-            xp,
-            call.op,
-            kernel.attrs,
-            [own.get(name) for name in names],
-            [own.get(name) for name in results],
-            work=self.rest[: kernel.nbytes],
-            train=True,
-            shapes=call.of(kernel.lengths),
-            state={},
-        )
-        self.found.append(run)
-        for name in kernel.added:
-            if arrays[name] is not None:
-                self.found.append(partial(xp.add, arrays[name], own[name], out=arrays[name]))
-        for name in kernel.copied:
-            if (name in results or name in changed) and name not in kernel.added and arrays[name] is not None:
-                self.found.append(partial(xp.copyto, arrays[name], own[name]))
-
-    def _array(self, i: int, at: tuple[slice, ...], tiles: tuple[int, ...]) -> Any:
-        """Array `i` in a tile; None if nobody needs it."""
-        a, program = self.a, self.program
-        if i >= a.num_inputs and i not in self.needed:
-            return None
-        if a.arrays[i].sums:
-            return self.pieces["part", i][tiles[0]]
-        if i in program.place:
-            shape = _tile_shape(a.arrays[i], [p.stop - p.start for p in at])
-            return self.pieces["inner", program.place[i]][: prod(shape)].reshape(shape)
-        array, axes = self.whole[i], a.arrays[i].axes
-        if array is None:
-            return None
-        index = [slice(None)] * array.ndim
-        for axis, part in zip(axes, at):
-            if axis is not None:
-                index[axis] = part
-        return array[tuple(index)]
 
 
 def donors(a: TileAttrs, options: Sequence[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
@@ -344,19 +261,23 @@ def donors(a: TileAttrs, options: Sequence[Mapping[str, tuple[str, ...]]]) -> di
         n = maker[i]
         call = a.calls[n]
         (name,) = (w for w in call.wanted if call.named[w] == i)
+        level = min(c.level for c in a.calls if i in c.outputs)
         own = {call.named.get(d, -1) for d in options[n].get(name, ())}
         found[f"output{o}"] = tuple(
             f"arg{j}"
             for j in range(a.num_inputs)
-            if _alike(a.arrays[i], a.arrays[j]) and (last[j] < n or (last[j] == n and j in own))
+            if _alike(a.arrays[i], a.arrays[j], level) and (last[j] < n or (last[j] == n and j in own))
         )
     return found
 
 
-def _alike(x: TileArray, y: TileArray) -> bool:
-    """True if tiles of both have the same size, and no array is read again in a later tile."""
-    is_tiled = None not in x.axes and not x.sums and not y.sums
-    return is_tiled and (x.axes, x.shape, x.dtype) == (y.axes, y.shape, y.dtype)
+def _alike(x: TileArray, y: TileArray, level: int | None = None) -> bool:
+    """True if tiles of both have the same size, and no array is read again in a later tile of so many loops,
+    all unless given.
+    """
+    axes = x.axes[:level]
+    is_tiled = None not in axes and not x.sums and not y.sums
+    return is_tiled and (axes, x.shape, x.dtype) == (y.axes[:level], y.shape, y.dtype)
 
 
 def _sizes(a: TileAttrs, level: int) -> Iterator[tuple[int, ...]]:
@@ -378,7 +299,7 @@ def cut(shape: Shape, axes: Sequence[int | None], lengths: Sequence[int]) -> Sha
     return tuple(found)
 
 
-def _tile_shape(array: TileArray, lengths: Sequence[int]) -> Shape:
+def tile_shape(array: TileArray, lengths: Sequence[int]) -> Shape:
     """The shape of an array in a tile of these lengths."""
     return cut(array.shape, array.axes, lengths)
 
@@ -391,7 +312,7 @@ def _strides(array: TileArray) -> Shape:
 
 def _is_dense(array: TileArray, lengths: Sequence[int], level: int) -> bool:
     """True if a tile of an array is contiguous."""
-    shape = _tile_shape(array, lengths[:level])
+    shape = tile_shape(array, lengths[:level])
     there = [i for i, n in enumerate(shape) if n > 1]
     strides, expected = _strides(array), 1
     for i in reversed(there):

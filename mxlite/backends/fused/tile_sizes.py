@@ -53,6 +53,9 @@ SCORE_BYTES, LEAST_SCORE_ROWS = 5 * 1024 * 1024, 128
 writes them and those that read them. Least rows of them: products of fewer rows take longer, as each reads
 the weight and its gradient."""
 
+PART_ROWS = 64
+"""Rows at a time of a weight's gradient whose kernel cannot add to it: each part waits in scratch."""
+
 MULTIPLE = 16
 """Rows of a tile are a multiple: whole vectors, whether or not a kernel transposes a product."""
 
@@ -85,6 +88,11 @@ def score_tiles(rows: int, classes: int, dtype: DType) -> TileLoop:
     """Tiles of the rows of a classifier's scores."""
     target = max(LEAST_SCORE_ROWS, SCORE_BYTES // (classes * dtype.itemsize))
     return even_tiles(rows, -(-rows // target), "row")
+
+
+def part_tiles(rows: int) -> TileLoop:
+    """Tiles of a weight's gradient whose kernel cannot add to it."""
+    return TileLoop(rows, min(rows, PART_ROWS), "row")
 
 
 def filter_tiles(weight: Shape, threads: int) -> TileLoop | None:

@@ -23,11 +23,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
-from ...graph.ir import Shape
+from ...graph.ir import Node, Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
 from ..call import flops_of, in_turn
 from .elementwise import FusedAttrs
+from .tile_binding import tile_calls
 from .tile_program import cut, donors, reference_kernels, TileProgram, tuned_kernels
 
 Axes = tuple[int | None, ...]
@@ -108,7 +109,8 @@ class TileCall:
     """A call of an operator in a region: `inputs` and `outputs` are numbers of arrays, -1 if absent.
 
     `shapes` and `dtypes` are those of the forward call as a whole (dtypes of its inputs), `axes` those of its
-    inputs and outputs. `level` is the number of loops around the call.
+    inputs and outputs. `level` is the number of loops around the call. An output that is an input of the
+    region is added to in all tiles; in the first of them, what it held before is multiplied by `keeps`.
     """
 
     op: type[Op]
@@ -119,6 +121,7 @@ class TileCall:
     dtypes: tuple[DType, ...]
     axes: tuple[tuple[Axes, ...], tuple[Axes, ...]]
     level: int = 1
+    keeps: float = 1.0
 
     @property
     def named(self) -> dict[str, int]:
@@ -175,6 +178,18 @@ class TileAttrs:
         """The operators of its calls."""
         return tuple(c.op for c in self.calls)
 
+    def without_others(self, calls: tuple[TileCall, ...], made: tuple[int, ...]) -> TileAttrs:
+        """The region of some of its calls, with the arrays of these alone."""
+        used = sorted({i for c in calls for i in (*c.inputs, *c.outputs) if i >= 0})
+        number = {-1: -1} | {i: k for k, i in enumerate(used)}
+        renumbered = tuple(
+            replace(c, inputs=tuple(number[i] for i in c.inputs), outputs=tuple(number[i] for i in c.outputs))
+            for c in calls
+        )
+        arrays, count = tuple(self.arrays[i] for i in used), sum(i < self.num_inputs for i in used)
+        made = tuple(number[i] for i in made)
+        return replace(self, arrays=arrays, num_inputs=count, calls=renumbered, made=made)
+
 
 class Tiled(Composite):
     """Calls of operators on a tile of their arrays at a time.
@@ -223,7 +238,7 @@ class Tiled(Composite):
 
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, outs: Any, work: Any) -> None:
-        for run in TileProgram(a, reference_kernels).calls(xp, args, outs, work):
+        for run in tile_calls(TileProgram(a, reference_kernels), xp, args, outs, work):
             run()
 
     @classmethod
@@ -232,7 +247,7 @@ class Tiled(Composite):
         program = TileProgram(a, partial(tuned_kernels, backend))
 
         def connect(xp: Any, a: Any, *args: Any, outs: Any, work: Any) -> Run:
-            return in_turn(program.calls(xp, args, outs, work))
+            return in_turn(tile_calls(program, xp, args, outs, work))
 
         return connected(
             connect,
@@ -261,10 +276,23 @@ class TiledUpdate(Tiled):
     def mutated(cls, a: Any) -> tuple[str, ...]:
         return _mutated(a)
 
+    @classmethod
+    def preview(cls, node: Node) -> Node:
+        a, wanted, calls = node.attrs, {node.attrs.made[0]}, list[TileCall]()
+        for call in reversed(a.calls):
+            if wanted.intersection(call.outputs):
+                wanted.update(i for i in call.inputs if i >= 0)
+                calls.append(call)
+        made = a.without_others(tuple(reversed(calls)), a.made[:1])
+        inputs = tuple(e for i, e in enumerate(node.inputs) if i in wanted)
+        return replace(node, op=TiledGradient, attrs=made, inputs=inputs)
+
 
 @lru_cache(maxsize=1024)
 def _mutated(a: TileAttrs) -> tuple[str, ...]:
-    changed = {c.named[n] for c in a.calls for n in c.op.mutated(c.attrs)}
+    changed = {c.named[n] for c in a.calls for n in c.op.mutated(c.attrs)}.union(
+        *(c.outputs for c in a.calls)
+    )
     return tuple(f"arg{i}" for i in range(a.num_inputs) if i in changed)
 
 

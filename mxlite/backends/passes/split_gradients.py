@@ -32,7 +32,7 @@ from ..rewrite import graph_pass, Stage, Step
 from .target import Target
 
 
-@graph_pass(Stage.STEP, after=("chunked_cross_entropy", "cross_entropy_updates"))
+@graph_pass(Stage.STEP, after=("chunked_cross_entropy",))
 def split_gradients(step: Step, target: Target) -> Step:
     """The step with a node for each gradient of the operators `target.apart`. O(nodes)."""
     graph, read = step.graph, step.read

@@ -257,7 +257,7 @@ def accumulated(found: LoweredGraph, num_forward: int) -> LoweredGraph:
 # -- previews --------------------------------------------------------------------------------------------
 #
 # A backend may move the computation of an output to after the forward pass, together with a weight update
-# (see `backends/passes/tiling/cross_entropy_updates.py`). Then a whole step writes its outputs there. Forward
+# (see `backends/passes/tiling/chunked_cross_entropy.py`). Then a whole step writes its outputs there. Forward
 # alone must show them as well, and change nothing: it runs **previews**, which compute the same and are left
 # out of a whole step.
 #
@@ -273,7 +273,7 @@ PREVIEWS = "previews"
 
 def makes_late(passes: Iterable[str]) -> bool:
     """True if one of `passes` moves outputs to after the forward pass; else there are no previews."""
-    return "cross_entropy_updates" in passes
+    return "chunked_cross_entropy" in passes
 
 
 def with_previews(step: PlannedStep) -> PlannedStep:

@@ -11,6 +11,7 @@ from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, require_kind, require_rank, Shapes, Types
 from ..declared import Declared
+from ..scratch import accumulator
 from .loss import label_types
 
 STEP = 2048  # labels at a time; arrays of this size are local temporaries
@@ -62,6 +63,55 @@ class softmax_cross_entropy(Declared):
         rows = _TensorRows(t, data, t.trunc(t.view(arrays["label"], (data.shape[0], 1))))
         factor = t.select(rows.is_known, heads["out"], 0.0)
         return {"d_data": rows.power * (factor / rows.total) - t.select(rows.is_true, factor, 0.0)}
+
+
+class CrossEntropyWithGradient(Declared):
+    """softmax_cross_entropy together with its gradient, for rows that are there a tile at a time.
+
+    data: (N, K);  label: (N,), class numbers;  head: (1,), the gradient of the loss  ->  out: (1,), as of
+    softmax_cross_entropy;  d_data: (N, K) as data, which it may overwrite. For data of 16 bits loss and head
+    are float32. Without d_data, which nobody has to read, only the loss is computed.
+    """
+
+    op_name = "_cross_entropy_with_gradient"
+    inputs = ("data", "label", "head")
+    outputs = ("out", "d_data")
+    inferred = ("label", "head")
+    accepts = "float"
+    in_place = {"d_data": "data"}
+    recomputable = False
+    flops_per_input = 8
+
+    @classmethod
+    def class_numbers(cls, a: Any, inputs: Shapes) -> dict[str, tuple[int, float | None]]:
+        return softmax_cross_entropy.class_numbers(a, inputs)
+
+    @staticmethod
+    def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
+        data, label, head = shapes
+        ins, outs = softmax_cross_entropy.infer_shape(a, data, label)
+        if head not in (None, outs[0]):
+            raise ShapeError(f"head must be {outs[0]}, got {head}.")
+        return (*ins, *outs), (*outs, ins[0])
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        data, label, head = dtypes
+        require_kind(cls, data)
+        wide = None if data is None else accumulator(data)
+        if None not in (wide, head) and head != wide:
+            raise DTypeError(f"head must be {wide} for data of {data}, got {head}.")
+        return (data, label or wide, wide), (wide, data)
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, label: Any, head: Any) -> Mapping[str, Any]:
+        rows = _TensorRows(t, data, t.trunc(t.view(label, (data.shape[0], 1))))
+        below = t.sum(t.select(rows.is_true, data - rows.most, 0.0), (1,))  # d_data may lie where data does
+        factor = t.select(rows.is_known, t.view(head, (1, 1)), 0.0)
+        return {
+            "out": t.sum(t.select(rows.is_known, t.log(rows.total) - below, 0.0)),
+            "d_data": rows.power * (factor / rows.total) - t.select(rows.is_true, factor, 0.0),
+        }
 
 
 class _TensorRows:

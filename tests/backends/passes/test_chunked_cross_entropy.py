@@ -14,11 +14,17 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.onednn import library
 from mxlite.backends.fused import tile_sizes
-from mxlite.backends.fused.dense_cross_entropy import DenseCrossEntropy, DenseLossAttrs
 from mxlite.backends.fused.tile_sizes import score_tiles
-from mxlite.graph import Entry, NoAttrs, Node
+from mxlite.backends.fused.tiled import Tiled, TiledGradient, TiledUpdate
+from mxlite.backends.passes.tiling.chunked_cross_entropy import loss_region, LossMatch
+from mxlite.backends.rewrite import Step
+from mxlite.graph import Entry, Graph, NoAttrs, Node
 from mxlite.memplan import check
+from mxlite.ops.elementwise.cast import Cast
 from mxlite.ops.elementwise.unary import Copy
+from mxlite.ops.loss.wide_losses import WideSoftmaxCrossEntropy
+from mxlite.ops.nn.dense import FullyConnected
+from mxlite.ops.scratch import accumulator
 from tests.backends.cpu.fast_kernels import KINDS, only
 from tests.backends.passes.pass_lists import alone, as_pass, left_out
 
@@ -34,11 +40,11 @@ def narrow(monkeypatch):
     monkeypatch.setattr(tile_sizes, "LEAST_SCORE_ROWS", CHUNK)
 
 
-# -- the operator -----------------------------------------------------------------------------------
+# -- the region -------------------------------------------------------------------------------------
 
 
 def given(dtype="float32", label="float32", no_bias=False, rows=ROWS):
-    """Arrays of one call, in the order of the operator's inputs."""
+    """Arrays of one call, in the order data, weight, bias, label, d_out."""
     rng = np.random.default_rng(0)
     shapes = (rows, WIDTH), (CLASSES, WIDTH), (CLASSES,)
     data, weight, bias = (rng.standard_normal(s).astype(dtype) for s in shapes)
@@ -72,32 +78,95 @@ def apart(arrays, rounded=None):
     }
 
 
-def run(arrays, kinds, wanted=NAMES, in_place=False, gradients=True):
-    """Outputs of a call; those made in NaN, in scratch of exactly the bytes that were asked for."""
-    attrs = DenseLossAttrs(no_bias=len(arrays) == 4, gradients=gradients)
-    names = DenseCrossEntropy.output_names(attrs)
-    arrays = [x.copy() for x in arrays][: len(DenseCrossEntropy.input_names(attrs))]
-    shapes, types = tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays)
-    _, made = DenseCrossEntropy.infer_shape(attrs, *shapes)
-    _, makes = DenseCrossEntropy.infer_type(attrs, *types)
+def region_of(arrays, wanted, gradients=True, update=None, **how):
+    """The region of a classifier and its loss for these arrays by name, as a node; the names of its inputs
+    and outputs. `update` is a step's operator and attributes.
+    """
+    named = {n: Entry(Node(None, None, (), n)) for n in arrays}
+    shapes, dtypes = ({named[n]: f(x) for n, x in arrays.items()} for f in (np.shape, lambda x: x.dtype))
+
+    def node(op, attrs, inputs, name, made, forward=None):
+        new = Node(op, attrs, tuple(inputs), name, forward=forward)
+        for i, (shape, dtype) in enumerate(made):
+            shapes[Entry(new, i)], dtypes[Entry(new, i)] = shape, dtype
+        return new
+
+    data, weight = arrays["data"], named["weight"]
+    dtype, wide = data.dtype, accumulator(data.dtype)
+    if dtypes[weight] != dtype:
+        cast = Cast.Attrs(dtype=dtype.name)
+        weight = Entry(node(Cast, cast, [weight], "copy", [(shapes[weight], dtype)]))
+    bias = [named["bias"]] if "bias" in named else []
+    layer, scores = FullyConnected.Attrs(CLASSES, no_bias=not bias), (len(data), CLASSES)
+    dense = node(FullyConnected, layer, [named["data"], weight, *bias], "score", [(scores, dtype)])
+    op = WideSoftmaxCrossEntropy
+    loss = node(op, NoAttrs(), [Entry(dense), named["label"]], "loss", [((1,), wide)])
+    ins = [named["head"], *loss.inputs]
+    by_loss = node(op.grad_op, NoAttrs(), ins, "loss_backward", [(scores, dtype)], loss)
+    made = [(shapes[named[n]], dtypes[named[n]]) for n in ("data", "weight", "bias") if n in named]
+    ins = [Entry(by_loss), named["data"], weight]
+    by_dense = node(FullyConnected.grad_op, layer, ins, "score_backward", made, dense)
+    match = LossMatch(loss, dense)
+    if gradients:
+        if update is not None:
+            ins = [named["weight"], Entry(by_dense, 1), named["state"], named["hyper"]]
+            update = node(*update, ins, "update", [])
+        match = LossMatch(loss, dense, (by_loss, by_dense), named["head"], update=update)
+    kept = {f"d_{n}": Entry(by_dense, i) for i, n in enumerate(("data", "weight", "bias"))}
+    kept = {n: e for n, e in kept.items() if n in wanted}
+    graph = Graph((Entry(loss), *kept.values()), shapes=shapes, dtypes=dtypes)
+    region, results = loss_region(Step.of(graph, kept.values(), 2), match, **how)
+    op = Tiled if not gradients else TiledGradient if update is None else TiledUpdate
+    new = Node(op, region.attrs([*results.values()]), tuple(region.entries), "loss")
+    made = {Entry(loss): "out"} | {e: n for n, e in kept.items()}
+    return new, [e.node.name for e in region.entries], [made[e] for e in results]
+
+
+def run_named(arrays, kinds, wanted, in_place=False, **how):
+    """Outputs of a region for arrays by name; those made in NaN, in scratch of exactly the bytes that were
+    asked for.
+    """
+    node, ins, names = region_of(arrays, wanted, **how)
+    op, attrs, args = node.op, node.attrs, [arrays[n] for n in ins]
+    shapes, types = tuple(a.shape for a in args), tuple(a.dtype for a in args)
+    (_, made), (_, makes) = op.infer_shape(attrs, *shapes), op.infer_type(attrs, *types)
     outs = {n: np.full(s, np.nan, d) if n in wanted else None for n, s, d in zip(names, made, makes)}
-    if in_place:
-        outs["d_data"] = arrays[0]
-    used = frozenset((*DenseCrossEntropy.input_names(attrs), *wanted))
     with only(kinds):
-        kernel = CPU.choose(DenseCrossEntropy, attrs, shapes, made, types[0], types, used)
+        kernel = CPU.choose(op, attrs, shapes, made, types[0], types)
+    if in_place:
+        options = kernel.in_place_options(op, attrs)
+        assert f"arg{ins.index('data')}" in options[f"output{names.index('d_data')}"]
+        outs["d_data"] = arrays["data"]
     block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
     block = block[-block.ctypes.data % 64 :]
-    work = block[: kernel.workspace]
-    before = [x.tobytes() for x in arrays]
+    changed = {ins[int(n.removeprefix("arg"))] for n in op.mutated(attrs)} | ({"data"} if in_place else set())
+    before = {n: x.tobytes() for n, x in arrays.items() if n not in changed}
     call = bind_call(
-        kernel, np, DenseCrossEntropy, attrs, arrays, list(outs.values()), work=work, shapes=(shapes, made)
+        kernel,
+        np,
+        op,
+        attrs,
+        args,
+        list(outs.values()),
+        work=block[: kernel.workspace],
+        shapes=(shapes, made),
     )
     with CPU.running(CPU.threads()):
         call()
     assert (block[kernel.workspace :] == 0xFF).all()
-    assert [x.tobytes() for x in arrays][in_place:] == before[in_place:]
+    assert {n: arrays[n].tobytes() for n in before} == before
     return {n: x for n, x in outs.items() if x is not None}, kernel
+
+
+def by_name(arrays):
+    """Copies of the arrays of `given` by their names."""
+    names = ("data", "weight", *(["bias"] if len(arrays) == 5 else []), "label", "head")
+    return {n: x.copy() for n, x in zip(names, arrays, strict=True)}
+
+
+def run(arrays, kinds, wanted=NAMES, in_place=False, **how):
+    """Outputs of a region, and its kernel."""
+    return run_named(by_name(arrays), kinds, wanted, in_place, **how)
 
 
 def close(got, want, tolerance=2e-5):
@@ -115,12 +184,33 @@ TUNED = pytest.param(
 @pytest.mark.parametrize("kinds", ["reference", TUNED])
 @pytest.mark.parametrize("label", ["float32", "int32", "uint8"])
 @pytest.mark.parametrize("no_bias", [False, True])
-def test_a_call_makes_what_both_operators_make(kinds, label, no_bias):
+def test_a_region_makes_what_both_operators_make(kinds, label, no_bias):
     arrays = given(label=label, no_bias=no_bias)
     got, kernel = run(arrays, kinds)
-    assert ("rows at a time" in kernel.name) == (kinds != "reference")
+    assert "rows at a time" in kernel.name and ("reference" in kernel.name) == (kinds == "reference")
     assert len(got) == 4 - no_bias
     close(got, apart(arrays))
+
+
+@pytest.mark.parametrize("kinds", ["reference", TUNED])
+def test_kernels_that_cannot_add_make_the_gradient_some_rows_at_a_time(kinds, monkeypatch):
+    monkeypatch.setattr(tile_sizes, "PART_ROWS", 16)
+    arrays = given()
+    got, kernel = run(arrays, kinds, in_parts=True)
+    assert "16 rows, 16 rows at a time" in kernel.name
+    close(got, apart(arrays))
+    if kinds == "reference":
+        assert kernel.workspace < run(arrays, kinds)[1].workspace
+
+
+def test_one_array_in_two_places_is_no_region():
+    """Rows of data are tiles, and the weight is whole in each."""
+    square = mx.sym.var("square")
+    scores = mx.sym.FullyConnected(square, square, num_hidden=ROWS, no_bias=True, name="score")
+    net = mx.sym.MakeLoss(entropy(scores))
+    assert not fused(
+        net.memory_plan(mx.cpu(), square=(ROWS, WIDTH), label=(ROWS,), optimizer=mx.optimizer.Adam())
+    )
 
 
 @pytest.mark.parametrize("kinds", ["reference", TUNED])
@@ -130,7 +220,7 @@ def test_in_16_bits_sums_are_float32(kinds, dtype, monkeypatch):
     monkeypatch.setattr(products, "SMALL", 1)
     arrays = given(dtype)
     got, kernel = run(arrays, kinds)
-    assert ("rows at a time" in kernel.name) == (kinds != "reference")
+    assert ("reference" in kernel.name) == (kinds == "reference")
     kinds_of = {n: x.dtype.name for n, x in got.items()}
     assert kinds_of == dict.fromkeys(NAMES, "float32") | {"d_data": dtype}
     close(got, apart(arrays), 2e-2 if dtype == "bfloat16" else 3e-3)
@@ -248,7 +338,7 @@ SHAPES = dict(data=(ROWS, 30), label=(ROWS,))
 
 
 def fused(plan):
-    return [t.name for t in plan.problem.tasks if t.op == "_dense_cross_entropy"]
+    return [t.name for t in plan.problem.tasks if t.op in ("_tiled", "_tiled_gradient") and not t.preview]
 
 
 def plan_of(net, **how):
@@ -382,7 +472,7 @@ def test_mixed_precision_goes_as_with_all_scores(whole, no_bias):
 
 def test_no_array_of_the_plan_has_all_scores():
     problem = plan_of(network()).problem
-    assert not any(t.recomputable for t in problem.tasks if t.op == "_dense_cross_entropy")
+    assert not any(t.recomputable for t in problem.tasks if t.name == "loss")
     assert all(v.nbytes < 4 * ROWS * CLASSES for v in problem.values if not v.fixed)
 
 
@@ -460,7 +550,7 @@ def test_what_others_read_is_made(monkeypatch):
                 shapes, dtypes = ({**x, Entry(copy): x[e]} for x in (graph.shapes, graph.dtypes))
                 read = replace(graph, order=(*graph.nodes, copy), shapes=shapes, dtypes=dtypes)
                 found[e.node.name, e.index] = [
-                    any(n.op is DenseCrossEntropy for n in made(g, k, step.num_forward).nodes)
+                    any(n.op is TiledGradient for n in made(g, k, step.num_forward).nodes)
                     for g, k in ((graph, kept), (read, kept), (graph, kept | {e}))
                 ]
         return step

@@ -11,26 +11,24 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends import bind_call
 from mxlite.backends.cpu import products
-from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.fused import tile_sizes
-from mxlite.backends.fused.dense_cross_entropy_update import DenseCrossEntropyUpdate, DenseLossUpdateAttrs
 from mxlite.engine import use_engine
 from mxlite.executor import step_order
 from mxlite.executor.plan import lower
 from mxlite.memplan import check, MemoryPlan
 from tests.backends.cpu.fast_kernels import only
-from tests.backends.passes.pass_lists import left_out
 from tests.backends.passes.test_chunked_cross_entropy import (
     apart,
     beside,
+    by_name,
     CLASSES,
     classifier,
     close,
     DATA,
     entropy,
+    fused,
     given,
     narrow,  # noqa: F401
     NETS,
@@ -38,6 +36,7 @@ from tests.backends.passes.test_chunked_cross_entropy import (
     noisy,
     plan_of,
     ROWS,
+    run_named,
     same_bits,
     SHAPES,
     tied,
@@ -46,7 +45,7 @@ from tests.backends.passes.test_chunked_cross_entropy import (
     WIDTH,
 )
 
-OP = "_dense_cross_entropy_update"
+LOSSES = "loss", "one", "two"
 SGD = mx.optimizer.SGD(momentum=0.9, rescale_grad=1 / ROWS)
 
 
@@ -62,45 +61,25 @@ def any_size(monkeypatch, narrow):  # noqa: F811
 def at_the_loss(plan):
     """The most bytes in the arena while losses and gradients are made."""
     tasks = (plan.problem.tasks[t] for t in plan.schedule.task)
-    names = "_dense_cross_entropy", OP
-    return max(live for live, t in zip(plan.live_bytes(), tasks) if t.op in names and not t.preview)
+    return max(live for live, t in zip(plan.live_bytes(), tasks) if t.name in LOSSES and not t.preview)
 
 
 def joined(plan):
-    return [t.name for t in plan.problem.tasks if t.op == OP]
+    return [t.name for t in plan.problem.tasks if t.op == "_tiled_update" and t.name in LOSSES]
 
 
-# -- the operator -----------------------------------------------------------------------------------
+# -- the region -------------------------------------------------------------------------------------
 
 
 def run(arrays, kinds, momentum=0.9, wd=0.0, rescale=0.5, wanted=("out", "d_data", "d_bias"), in_place=False):
-    """Outputs, weight and momentum of a call, made in scratch of exactly the bytes that were asked for."""
+    """Outputs, weight and momentum of a region, its kernel, and the momentum before."""
     rng = np.random.default_rng(1)
     state = rng.standard_normal(arrays[1].shape).astype(arrays[1].dtype)
-    hyper = np.array([[7, 7], [0.1, wd]], np.float64)
     op = mx.optimizer.SGD(momentum=0.9).update_rule().op
     step = op.Attrs(row=1, momentum=momentum, rescale_grad=rescale)
-    attrs = DenseLossUpdateAttrs(len(arrays) == 4, op, step)
-    arrays = [*(x.copy() for x in arrays), state.copy(), hyper]
-    shapes, types = tuple(a.shape for a in arrays), tuple(a.dtype for a in arrays)
-    cls = DenseCrossEntropyUpdate
-    names = cls.output_names(attrs)
-    sizes = zip(names, cls.infer_shape(attrs, *shapes)[1], cls.infer_type(attrs, *types)[1])
-    outs = {n: np.full(s, np.nan, d) if n in wanted else None for n, s, d in sizes}
-    if in_place:
-        outs["d_data"] = arrays[0]
-    used = frozenset((*cls.input_names(attrs), *wanted))
-    with only(kinds):
-        kernel = CPU.choose(cls, attrs, shapes, cls.infer_shape(attrs, *shapes)[1], types[0], types, used)
-    block = np.full(64 + kernel.workspace + 64, 0xFF, np.uint8)
-    block = block[-block.ctypes.data % 64 :]
-    call = bind_call(kernel, np, cls, attrs, arrays, list(outs.values()), work=block[: kernel.workspace])
-    with CPU.running(CPU.threads()):
-        call()
-    assert (block[kernel.workspace :] == 0xFF).all()
-    assert (arrays[-1] == hyper).all()
-    found = {n: x for n, x in outs.items() if x is not None} | {"weight": arrays[1], "state": arrays[-2]}
-    return found, kernel, state
+    named = by_name(arrays) | {"state": state.copy(), "hyper": np.array([[7, 7], [0.1, wd]], np.float64)}
+    found, kernel = run_named(named, kinds, wanted, in_place, update=(op, step))
+    return found | {"weight": named["weight"], "state": named["state"]}, kernel, state
 
 
 def expected(arrays, state, momentum=0.9, wd=0.0, rescale=0.5, rounded=None):
@@ -116,7 +95,7 @@ def expected(arrays, state, momentum=0.9, wd=0.0, rescale=0.5, rounded=None):
 def test_a_call_makes_the_step(kinds, no_bias, rates):
     arrays = given(no_bias=no_bias)
     got, kernel, state = run(arrays, kinds, **rates)
-    assert ("rows at a time" in kernel.name) == (kinds != "reference")
+    assert "rows at a time" in kernel.name and ("reference" in kernel.name) == (kinds == "reference")
     assert len(got) == 5 - no_bias
     close(got, expected(arrays, state, **rates))
 
@@ -154,7 +133,7 @@ def test_in_16_bits_weight_and_momentum_are_float32_and_so_is_what_adds_up(
     arrays[1] = arrays[1].astype("float32")
     rates = dict(wd=0.3, momentum=0.8)
     got, kernel, state = run(arrays, kinds, **rates)
-    assert ("rows at a time" in kernel.name) == (kinds != "reference")
+    assert ("reference" in kernel.name) == (kinds == "reference")
     types = {n: x.dtype.name for n, x in got.items()}
     assert types == dict.fromkeys(got, "float32") | {"d_data": dtype}
     close(got, expected(arrays, state, **rates), 2e-2 if dtype == "bfloat16" else 3e-3)
@@ -183,7 +162,7 @@ def test_training_goes_as_with_a_whole_gradient_in_fewer_bytes(net, how, monkeyp
     found = trained(net, **how)
     assert len(joined(found[2])) == (2 if net is NETS["two"][0] else 1)
     same_bits(found, trained(net, apart=True, **how))
-    left_out(monkeypatch, "cross_entropy_updates")
+    monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", LEAST_BYTES)
     before = trained(net, **how)
     assert not joined(before[2])
     np.testing.assert_allclose(found[0], before[0], rtol=1e-5)
@@ -202,7 +181,7 @@ def test_mixed_precision_goes_as_with_a_whole_gradient_in_fewer_bytes(net, amp, 
     assert joined(found[2]) == ["loss"]
     assert not any("score_weight" in n for n in names), "neither a copy nor a gradient"
     same_bits(found, trained(net, amp=amp, apart=True))
-    left_out(monkeypatch, "cross_entropy_updates")
+    monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", LEAST_BYTES)
     before = trained(net, amp=amp)
     assert not joined(before[2]) and "score_weight_update" in [t.name for t in before[2].problem.tasks]
     np.testing.assert_allclose(found[0], before[0], rtol=1e-3)
@@ -216,11 +195,11 @@ def test_a_weight_larger_than_the_scores_is_updated_so_too(amp, monkeypatch):
     """A gradient that is there as a whole would take more bytes than the scores."""
     net = network(hidden=ROWS)
     monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", LEAST_BYTES)
-    assert not [t for t in plan_of(net, amp=amp).problem.tasks if "_dense_cross_entropy" in t.op]
+    assert not fused(plan_of(net, amp=amp)) and not joined(plan_of(net, amp=amp))
     monkeypatch.setattr(tile_sizes, "LEAST_UPDATE", 0)
     assert joined(plan_of(net, amp=amp)) == ["loss"]
     clipped = plan_of(net, amp=amp, optimizer=sgd(clip_gradient=1.0))
-    assert not [t for t in clipped.problem.tasks if "_dense_cross_entropy" in t.op]
+    assert not fused(clipped) and not joined(clipped)
 
 
 def sgd(**more):

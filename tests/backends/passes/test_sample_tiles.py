@@ -319,4 +319,4 @@ def test_planning_lists_no_tiles(monkeypatch: Any) -> None:
     shapes, first = (x.shape,), ((0,),)
     call = TileCall(find_op("relu"), NoAttrs(), (0,), (1,), (shapes, shapes), kind, (first, first))
     program = TileProgram(TileAttrs((x, x), 1, (call,), (1,), (loop,)), reference_kernels)
-    assert [lengths for _, lengths, _ in program.kernels] == [(2,), (1,)]
+    assert [lengths for _, lengths, *_ in program.kernels] == [(2,), (1,)]

@@ -24,7 +24,6 @@ from ..target import Target
     Stage.STEP,
     after=(
         "chunked_cross_entropy",
-        "cross_entropy_updates",
         "inline_dense_casts",
         "inline_convolution_casts",
     ),

@@ -63,7 +63,7 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
     made, adds = weight, False
     if r.tile.is_special:  # sums over tiles are float32
         made, adds = r.made("d_weight" if wants_weight else "d_bias"), bool(r.tile.adds)
-        if r.tile.strides or wants_data or made != float32:
+        if r.tile.strides or wants_data or made != float32 or r.tile.keeps != 1:
             return None
     weight_way = convolution.by_weight(g, made, bias, adds) if wants_weight or bias else None
     if (wants_data and data_way is None) or ((wants_weight or bias) and weight_way is None):

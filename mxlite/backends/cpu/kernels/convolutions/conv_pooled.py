@@ -14,6 +14,7 @@ from .....ops.nn.pool_channels_last import PoolingChannelsLast
 from .....ops.nn.pooled_convolution import made_shape, PooledConvolution, pooling
 from .... import base
 from ....call import in_turn
+from ....fused.tile_binding import tile_calls
 from ....fused.tile_builder import Part, TileBuilder
 from ....fused.tile_program import reference_kernels, TileProgram
 from ....fused.tiled import TileArray, TileLoop
@@ -117,7 +118,8 @@ class _Region:
         def connect(xp: Any, a: Any, *arrays: Any, work: Any, **made: Any) -> base.Run:
             given = dict(zip(needs, arrays))
             made.pop("shapes", None)
-            return in_turn(program.calls(xp, [given[n] for n in names], [made[n] for n in results], work))
+            arrays = [given[n] for n in names], [made[n] for n in results]
+            return in_turn(tile_calls(program, xp, *arrays, work))
 
         return base.connected(connect, program.nbytes, program.name, like=r.op.forward)
 

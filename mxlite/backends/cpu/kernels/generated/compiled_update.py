@@ -12,6 +12,7 @@ from .....ops import ALL, lamb_update_phase1, lamb_update_phase2, mp_lamb_update
 from .....ops.optim.lamb_updates import moved, ratio_of
 from .....ops.optim.update import settings
 from ....base import ChosenKernel, connected, Request, Row
+from ....fused.growing_state import RestOfUpdate
 from ...compiled.update import update_step, UpdateStep
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
@@ -94,6 +95,24 @@ def _by_hyper(r: Request) -> ChosenKernel | None:
     return connected(connect, 0, name, like=op.forward, mutates=True, views=views)
 
 
+def _rest(r: Request) -> ChosenKernel | None:
+    """The rest of a step whose gradient is in its state."""
+    step = r.attrs.op.step_of
+    made = (
+        None
+        if 0 in r.inputs[0]
+        else update_step(step.rest, settings(step, r.attrs.attrs), r.dtypes[:2], gradient=False)
+    )
+    if made is None:
+        return None
+
+    def connect(xp: Any, a: Any, weight: Any, state: Any, hyper: Any, *, work: Any = None) -> Run:
+        before, rates = made.reads(hyper, a.attrs.row)
+        return in_turn([*before, made.run(rates, [((weight, state), weight)])])
+
+    return connected(connect, 0, f"compiled {step.op_name}", like=r.op.forward, mutates=True)
+
+
 def _many(r: Request) -> ChosenKernel | None:
     """Many weights, whose rates are attributes or, at the end, arrays: a call for each layout."""
     op: Any = r.op
@@ -141,8 +160,9 @@ _FORMULAS: list[Any] = [op for op in ALL if hasattr(op, "step_of") and "whole" n
 _PHASES = {mp_lamb_update_phase1: _phase1, lamb_update_phase2: _phase2, mp_lamb_update_phase2: _phase2}
 _ROWS = {op: _FORMS[op.form] for op in _FORMULAS} | _PHASES
 
-SERVES = ("ops.optim",)
+SERVES = ("backends.fused.growing_state", "ops.optim")
 ROWS = {
+    **kernel_rows(GENERATED, {RestOfUpdate: _rest}),
     **kernel_rows(GENERATED, {op: row for op, row in _ROWS.items() if row is _by_hyper}, tiles=True),
     **kernel_rows(GENERATED, {op: row for op, row in _ROWS.items() if row is not _by_hyper}),
 }

@@ -7,15 +7,22 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from .....core.dtype import float32
 from .....ops.nn.dense import add_rows, FullyConnected
+from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
+from ....fused.growing_state import factor_of, StateTerm
 from ...compiled.nests import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
 from ...onednn.primitive import address_of
 from ...onednn.product import Layout
-from ...products import product_of, products, Term
+from ...products import multiplies, product_of, products, Term
+
+_byte = np.dtype("uint8")
 
 
 def _layouts(r: Request) -> tuple[Layout, Layout, Layout]:
@@ -33,9 +40,9 @@ def _view(r: Request, name: str, layout: Layout) -> Layout:
 def _forward(r: Request) -> ChosenKernel | None:
     data, weight, out = _layouts(r)
     bias = "" if r.attrs.no_bias else "bias"
-    layouts = data, _view(r, "weight", weight).turned, out
+    layouts = data, _view(r, "weight", weight).turned, _view(r, "out", out)
     term = Term("data", "weight", "out", layouts, bias, adds=r.adds("out"))
-    return products(r, [term], views=frozenset({"weight"}))
+    return products(r, [term], views=frozenset({"weight", "out"}))
 
 
 def _backward(r: Request) -> ChosenKernel | None:
@@ -53,10 +60,10 @@ def _backward(r: Request) -> ChosenKernel | None:
     def before(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
         return sums.calls(xp, *(arrays[n] for n in ("d_out", "d_bias", "work")))
 
+    if not r.is_used("d_data") and not r.is_used("d_weight"):
+        return None if sums.down is None or r.tile.keeps != 1 else _sums_alone(sums.down)
     if r.tile.is_special and r.is_used("d_bias"):
         return None
-    if not r.is_used("d_data") and not r.is_used("d_weight"):
-        return None if sums.down is None else _sums_alone(sums.down)
     return products(r, terms, before, sums.nbytes, views)
 
 
@@ -70,8 +77,9 @@ class _BiasSums(NamedTuple):
     def of(cls, r: Request, out: Layout) -> _BiasSums:
         """The sums for a call, which computes d_bias or not."""
         rows, columns = out.shape
+        adds, made = r.adds("d_bias") == 1, r.made("d_bias")
         try:
-            down = ColumnSum(rows, columns, r.dtype, r.dtype) if r.is_used("d_bias") else None
+            down = ColumnSum(rows, columns, r.dtype, made, adds) if r.is_used("d_bias") else None
         except LookupError:
             down = None
         return cls(rows, down)
@@ -97,6 +105,42 @@ def _sums_alone(down: ColumnSum) -> ChosenKernel:
         return down.connect(d_out, d_bias, work[: down.nbytes])
 
     return connected(connect, down.nbytes, down.name)
+
+
+def _state_term(r: Request) -> ChosenKernel | None:
+    """The factor is applied to the rows of data, which are fewer numbers, in float32; or to the product, if
+    that is one of 16 bits.
+    """
+    (n, m), (_, k), _ = r.inputs
+    if float32 not in (r.dtype, r.made("term")) or r.dtypes[1] != r.dtype:
+        return None
+    scales_rows = not multiplies(r.dtype)
+    layouts = Layout.dense(n, m).turned, Layout.dense(n, k), Layout.dense(m, k)
+    term = Term("d_out", "data", "term", layouts, alpha=1.0 if scales_rows else None, adds=r.adds("term"))
+    kinds = r.dtype, float32 if scales_rows else r.dtype, float32
+    how = product_of(r.dtype, term, r.tile.work, kinds)
+    if how is None:
+        return None
+    pieces: list[Piece] = [((1,), float32), ((n if scales_rows else 0, k), float32), ((how.scratch,), _byte)]
+
+    def connect(xp: Any, a: Any, d_out: Any, data: Any, hyper: Any, *, term: Any, work: Any) -> Run:
+        factor, rows, scratch = carve(work, pieces)
+
+        def scale() -> None:
+            factor[0] = factor_of(a, hyper, float32)
+
+        calls: list[Run] = [scale]
+        if scales_rows:
+            wide = data
+            if data.dtype != float32:
+                calls.append(partial(np.copyto, rows, data))
+                wide = rows
+            calls.append(partial(np.multiply, wide, factor, rows))
+        own = {} if scales_rows else {"factor": factor}
+        calls.append(how.bind(d_out, rows if scales_rows else data, term, None, scratch, **own))
+        return in_turn(calls)
+
+    return connected(connect, scratch_bytes(pieces), how.name)
 
 
 def added(r: Request) -> ChosenKernel | None:
@@ -125,8 +169,12 @@ def added(r: Request) -> ChosenKernel | None:
     return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
 
 
-SERVES = ("backends.fused.accumulated_gradient", "ops.nn.dense")
+SERVES = ("backends.fused.accumulated_gradient", "backends.fused.growing_state", "ops.nn.dense")
 ROWS = {
-    **kernel_rows(BOTH, {FullyConnected: _forward, FullyConnected.grad_op: _backward}, tiles=True),
+    **kernel_rows(
+        BOTH,
+        {FullyConnected: _forward, FullyConnected.grad_op: _backward, StateTerm: _state_term},
+        tiles=True,
+    ),
     **kernel_rows(BOTH, {AccumulatedGradient: added}),
 }
