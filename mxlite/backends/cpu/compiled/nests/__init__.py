@@ -12,3 +12,4 @@ all nests of a computation; between two of them threads wait for each other. Len
 """
 
 from .loops import ColumnSum as ColumnSum, Loops as Loops
+from .row_product import RowProduct as RowProduct

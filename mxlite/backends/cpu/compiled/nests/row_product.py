@@ -1,0 +1,62 @@
+"""Products of a matrix with one row, read in the order of memory, as generated code.
+
+A dense layer of one sample is bound by the time to read its weight. That lies with a row for each unit, and
+each number of the result is the sum along such a row: nothing is copied or packed, and however many threads
+share the rows, each sum has one order.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .....core.dtype import float32
+from .....ops.scratch import carve, Piece, scratch_bytes
+from .....te.computation import Computation
+from ....nests.build import nests_of
+from ....nests.nest import Nests
+from ...onednn.primitive import address_of
+from ..calls import team
+from ..codegen.emitter import storable
+from .facts import BLOCK
+from .loops import Loops
+
+
+class RowProduct:
+    """out[r] = sum over k of matrix[r, k] * row[k] (+ bias), for float32 arrays; `matrix`: rows x columns.
+
+    `bias`: how many numbers it has, as many as rows or 1; 0 if there is none. Raises LookupError where there
+    is no code, or none as good as a library's: that reads several long rows at a time.
+    """
+
+    name = "compiled row product"
+
+    def __init__(self, rows: int, columns: int, bias: int) -> None:
+        if not team.usable() or "float32" not in storable() or columns > BLOCK:
+            raise LookupError
+        self.loops = Loops(_row_product(rows, columns, bias))
+        self._pieces: list[Piece] = [((n,), float32) for n in self.loops.scratch]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scratch."""
+        return scratch_bytes(self._pieces)
+
+    def connect(self, matrix: Any, row: Any, bias: Any, out: Any, work: Any) -> team.Run:
+        """The call for these arrays, or addresses of their first elements."""
+        given = {"matrix": matrix, "row": row, "bias": bias, "out": out}
+        names = (*self.loops.nests.inputs, *self.loops.nests.outputs)
+        arrays = [*(given[n] for n in names), *(carve(work, self._pieces) if self._pieces else ())]
+        return self.loops.call([address_of(x) for x in arrays], keep=(matrix, row, bias, out, work))
+
+
+@functools.lru_cache(maxsize=256)
+def _row_product(rows: int, columns: int, bias: int) -> Nests:
+    t = Computation()
+    total = t.sum(t.input("matrix", (rows, columns)) * t.input("row", (1, columns)), (1,))
+    if bias:
+        total = total + t.input("bias", (bias, 1))
+    dtypes = dict.fromkeys(("matrix", "row", "bias", "out"), "float32")
+    nests = nests_of(t, {"out": total}, {"out": (rows, 1)}, dtypes, {})
+    assert nests is not None
+    return nests
