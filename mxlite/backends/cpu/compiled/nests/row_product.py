@@ -10,19 +10,15 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from .....core.dtype import float32
-from .....ops.scratch import carve, Piece, scratch_bytes
 from .....te.computation import Computation
 from ....nests.build import nests_of
 from ....nests.nest import Nests
-from ...onednn.primitive import address_of
 from ..calls import team
-from ..codegen.emitter import storable
 from .facts import BLOCK
-from .loops import Loops
+from .loops import Computed
 
 
-class RowProduct:
+class RowProduct(Computed):
     """out[r] = sum over k of matrix[r, k] * row[k] (+ bias), for float32 arrays; `matrix`: rows x columns.
 
     `bias`: how many numbers it has, as many as rows or 1; 0 if there is none. Raises LookupError where there
@@ -32,22 +28,13 @@ class RowProduct:
     name = "compiled row product"
 
     def __init__(self, rows: int, columns: int, bias: int) -> None:
-        if not team.usable() or "float32" not in storable() or columns > BLOCK:
+        if columns > BLOCK:
             raise LookupError
-        self.loops = Loops(_row_product(rows, columns, bias))
-        self._pieces: list[Piece] = [((n,), float32) for n in self.loops.scratch]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of scratch."""
-        return scratch_bytes(self._pieces)
+        super().__init__(lambda: _row_product(rows, columns, bias))
 
     def connect(self, matrix: Any, row: Any, bias: Any, out: Any, work: Any) -> team.Run:
         """The call for these arrays, or addresses of their first elements."""
-        given = {"matrix": matrix, "row": row, "bias": bias, "out": out}
-        names = (*self.loops.nests.inputs, *self.loops.nests.outputs)
-        arrays = [*(given[n] for n in names), *(carve(work, self._pieces) if self._pieces else ())]
-        return self.loops.call([address_of(x) for x in arrays], keep=(matrix, row, bias, out, work))
+        return self.run_of(work, matrix=matrix, row=row, bias=bias, out=out)
 
 
 @functools.lru_cache(maxsize=256)
