@@ -31,6 +31,7 @@ PASSES: tuple[Pass, ...] = (
         "chunked_cross_entropy",
         "cross_entropy_updates",
         "split_gradients",
+        "dense_epilogue",
         "stem_gradients",
         "norm_prologue",
         "activation_prologue",

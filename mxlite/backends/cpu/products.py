@@ -17,6 +17,7 @@ import numpy as np
 from ...core.dtype import float32
 from ...graph.opdef import DType, Signature
 from ..base import ChosenKernel, connected, Request
+from ..elementwise.epilogue import Epilogue
 from .compiled.matrix import product as compiled
 from .compiled.nests import RowProduct
 from .onednn import in_turn, library, Run
@@ -32,8 +33,8 @@ generated either: blocks for them would be larger than the matrices."""
 class Term(NamedTuple):
     """out = alpha * x @ y: names of arrays, and their layouts. `view(array)` finds the first element.
 
-    bias: the name of a row that is added. adds: factor of the old content of `out` (beta). alpha: None for a
-    number that is known at run time, `factor` of `Product`.
+    bias: the name of a row that is added. epilogue: applied to each number of the result. adds: factor of the
+    old content of `out` (beta). alpha: None for a number that is known at run time, `factor` of `Product`.
     """
 
     x: str
@@ -44,6 +45,7 @@ class Term(NamedTuple):
     alpha: float | None = 1.0
     adds: float = 0.0
     views: tuple[Callable[[Any], Any] | None, ...] = (None, None, None)
+    epilogue: Epilogue | None = None
 
     @property
     def work(self) -> int:
@@ -117,6 +119,8 @@ def product_of(
     `onednn.product`.
     """
     has_bias = bool(term.bias)
+    if term.epilogue is not None:
+        return _row_product(term) if dtype == float32 else None
     if dtype == float32:
         if not any_width and (made := _row_product(term)) is not None:
             return made
@@ -151,7 +155,7 @@ def _row_product(term: Term) -> Product | None:
         return None
     bias = (rows if is_row else 1) if term.bias else 0
     try:
-        made = RowProduct(rows, k, bias)
+        made = RowProduct(rows, k, bias, term.epilogue)
     except LookupError:
         return None
 

@@ -9,6 +9,7 @@ import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.compiled.nests import RowProduct
 from mxlite.backends.cpu.runtime import threads
+from tests.backends.passes.pass_lists import left_out
 
 pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
 
@@ -80,3 +81,47 @@ def test_dot_of_a_row_or_a_column(m, k, n, turned):
     np.testing.assert_allclose(
         exe.grad_dict["a"].asnumpy(), np.ones((m, n)) @ (b if turned else b.T), rtol=1e-4, atol=1e-4
     )
+
+
+CHAINS = {
+    "a rectifier": (lambda x: mx.sym.Activation(x, act_type="relu"), 1),
+    "several functions": (lambda x: mx.sym.abs(mx.sym.clip(x * 3.0 - 1.0, -2.0, 2.0)) + 0.5, 1),
+    "what costs less in vectors of its own": (lambda x: mx.sym.tanh(mx.sym.relu(x)), 1),
+    "costly from the first": (mx.sym.sigmoid, 0),
+    "another array": (lambda x: mx.sym.relu(x + mx.sym.var("other", shape=(1, 40))), 0),
+    "another reader": (lambda x: mx.sym.relu(x) * x, 0),
+}
+
+
+def joined(exe):
+    """How many layers have an epilogue at inference."""
+    return sum(task.op == "_dense_epilogue" for task in exe._planned.infer.problem.tasks)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("how", CHAINS)
+def test_a_layer_of_one_sample_takes_along_what_follows_it(how, samples, monkeypatch):
+    """As much of it as its kernel takes; with the same bits as without, and within every budget."""
+    follow, want = CHAINS[how]
+    net = follow(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=40, name="dense"))
+    if samples > 1 and how == "another array":
+        return
+    rng = np.random.default_rng(1)
+    values: dict[str, np.ndarray] = {}
+
+    def run(**options):
+        exe = net.simple_bind(mx.cpu(), data=(samples, 24), **{"grad_req": "null"} | options)
+        for name, a in exe.arg_dict.items():
+            a[:] = values.setdefault(name, rng.standard_normal(a.shape).astype("float32"))
+        return exe, exe.forward(is_train=False)[0].asnumpy()
+
+    exe, got = run()
+    assert joined(exe) == (want if samples == 1 else 0)
+    budgeted, same = run(memory_budget=exe.memory_plan.peak_bytes)
+    assert budgeted.measured_bytes == budgeted.memory_plan.peak_bytes
+    _, again = run(grad_req="write")
+    left_out(monkeypatch, "dense_epilogue")
+    other, apart = run()
+    assert exe.memory_plan.peak_bytes <= other.memory_plan.peak_bytes
+    assert not joined(other)
+    assert got.tobytes() == same.tobytes() == again.tobytes() == apart.tobytes()

@@ -11,26 +11,31 @@ import functools
 from typing import Any
 
 from .....te.computation import Computation
+from ....elementwise.epilogue import Epilogue
 from ....nests.build import nests_of
 from ....nests.nest import Nests
 from ..calls import team
-from .facts import BLOCK
+from .facts import BLOCK, EXPENSIVE
 from .loops import Computed
 
 
 class RowProduct(Computed):
-    """out[r] = sum over k of matrix[r, k] * row[k] (+ bias), for float32 arrays; `matrix`: rows x columns.
+    """out[r] = epilogue(sum over k of matrix[r, k] * row[k] (+ bias)), for float32 arrays; `matrix`: rows x
+    columns.
 
     `bias`: how many numbers it has, as many as rows or 1; 0 if there is none. Raises LookupError where there
-    is no code, or none as good as a library's: that reads several long rows at a time.
+    is no code, or none as good as that of others: a library reads several long rows at a time, and a loop of
+    its own computes as many expensive functions at a time as a vector has numbers.
     """
 
     name = "compiled row product"
 
-    def __init__(self, rows: int, columns: int, bias: int) -> None:
+    def __init__(self, rows: int, columns: int, bias: int, epilogue: Epilogue | None = None) -> None:
         if columns > BLOCK:
             raise LookupError
-        super().__init__(lambda: _row_product(rows, columns, bias))
+        if epilogue is not None and any(step[0] in EXPENSIVE for step in epilogue.expression.steps):
+            raise LookupError
+        super().__init__(lambda: _row_product(rows, columns, bias, epilogue, repr(epilogue)))
 
     def connect(self, matrix: Any, row: Any, bias: Any, out: Any, work: Any) -> team.Run:
         """The call for these arrays, or addresses of their first elements."""
@@ -38,11 +43,14 @@ class RowProduct(Computed):
 
 
 @functools.lru_cache(maxsize=256)
-def _row_product(rows: int, columns: int, bias: int) -> Nests:
+def _row_product(rows: int, columns: int, bias: int, epilogue: Epilogue | None, spelled: str) -> Nests:
+    """`spelled`: the epilogue as text, since 0.0 and -0.0 are equal, but not the same number."""
     t = Computation()
     total = t.sum(t.input("matrix", (rows, columns)) * t.input("row", (1, columns)), (1,))
     if bias:
         total = total + t.input("bias", (bias, 1))
+    if epilogue is not None:
+        total = epilogue.written(t, total)
     dtypes = dict.fromkeys(("matrix", "row", "bias", "out"), "float32")
     nests = nests_of(t, {"out": total}, {"out": (rows, 1)}, dtypes, {})
     assert nests is not None

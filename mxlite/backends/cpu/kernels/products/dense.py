@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .....ops.nn.dense import add_rows, FullyConnected
 from ....base import ChosenKernel, connected, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
+from ....fused.dense_epilogue import DenseEpilogue
 from ...compiled.nests import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
@@ -31,10 +32,13 @@ def _view(r: Request, name: str, layout: Layout) -> Layout:
 
 
 def _forward(r: Request) -> ChosenKernel | None:
+    epilogue = r.attrs.epilogue if r.op is DenseEpilogue else None
+    if epilogue is not None and r.train:  # other passes look for what a layer and its activation are apart
+        return None
     data, weight, out = _layouts(r)
     bias = "" if r.attrs.no_bias else "bias"
     layouts = data, _view(r, "weight", weight).turned, out
-    term = Term("data", "weight", "out", layouts, bias, adds=r.adds("out"))
+    term = Term("data", "weight", "out", layouts, bias, adds=r.adds("out"), epilogue=epilogue)
     return products(r, [term], views=frozenset({"weight"}))
 
 
@@ -125,8 +129,8 @@ def added(r: Request) -> ChosenKernel | None:
     return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
 
 
-SERVES = ("backends.fused.accumulated_gradient", "ops.nn.dense")
+SERVES = ("backends.fused.accumulated_gradient", "backends.fused.dense_epilogue", "ops.nn.dense")
 ROWS = {
     **kernel_rows(BOTH, {FullyConnected: _forward, FullyConnected.grad_op: _backward}, tiles=True),
-    **kernel_rows(BOTH, {AccumulatedGradient: added}),
+    **kernel_rows(BOTH, {AccumulatedGradient: added, DenseEpilogue: _forward}),
 }
