@@ -30,6 +30,7 @@ PASSES: tuple[Pass, ...] = (
         "recurrent_forms",
         "chunked_cross_entropy",
         "split_gradients",
+        "dense_epilogue",
         "stem_gradients",
         "norm_prologue",
         "activation_prologue",

@@ -17,7 +17,9 @@ import numpy as np
 from ...core.dtype import float32
 from ...graph.opdef import DType, Signature
 from ..base import ChosenKernel, connected, Request
+from ..elementwise.epilogue import Epilogue
 from .compiled.matrix import product as compiled
+from .compiled.nests import RowProduct
 from .onednn import in_turn, library, Run
 from .onednn.product import Layout, Product, product
 
@@ -31,8 +33,8 @@ generated either: blocks for them would be larger than the matrices."""
 class Term(NamedTuple):
     """out = alpha * x @ y: names of arrays, and their layouts. `view(array)` finds the first element.
 
-    bias: the name of a row that is added. adds: factor of the old content of `out` (beta). alpha: None for a
-    number that is known at run time, `factor` of `Product`.
+    bias: the name of a row that is added. epilogue: applied to each number of the result. adds: factor of the
+    old content of `out` (beta). alpha: None for a number that is known at run time, `factor` of `Product`.
     """
 
     x: str
@@ -43,6 +45,7 @@ class Term(NamedTuple):
     alpha: float | None = 1.0
     adds: float = 0.0
     views: tuple[Callable[[Any], Any] | None, ...] = (None, None, None)
+    epilogue: Epilogue | None = None
 
     @property
     def work(self) -> int:
@@ -116,7 +119,11 @@ def product_of(
     `onednn.product`.
     """
     has_bias = bool(term.bias)
+    if term.epilogue is not None:
+        return _row_product(term) if dtype == float32 else None
     if dtype == float32:
+        if not any_width and (made := _row_product(term)) is not None:
+            return made
         return product(*term.layouts, has_bias, term.alpha, term.adds, any_width)
     x, y, out = (replace(side, dtype=kind) for side, kind in zip(term.layouts, kinds or (dtype,) * 3))
     if x.dtype == y.dtype and multiplies(x.dtype):
@@ -128,6 +135,35 @@ def product_of(
     if max(term.work, work) < SMALL:  # they need less scratch without generated code
         return None
     return compiled.product(x, y, out, dtype if has_bias else None, bool(term.adds))
+
+
+def _row_product(term: Term) -> Product | None:
+    """The product of a matrix with one row, or one column, by code that reads the matrix where it lies.
+
+    None if its sums are not along contiguous rows: a matrix that lies otherwise is read by a library better.
+    """
+    x, y, out = term.layouts
+    if term.alpha != 1 or term.adds or len(x.shape) != 2 or 0 in (*x.shape, *y.shape):
+        return None
+    is_row = x.shape[0] == 1
+    # A column is the row of the transposed product.
+    row, matrix, made_of = (x, y.turned, out) if is_row else (y.turned, x, out.turned)
+    rows, k = matrix.shape
+    if row.shape[0] != 1 or matrix != Layout.dense(rows, k):
+        return None
+    if any(z.shape[1] > 1 and z.strides[1] != 1 for z in (row, made_of)):
+        return None
+    bias = (rows if is_row else 1) if term.bias else 0
+    try:
+        made = RowProduct(rows, k, bias, term.epilogue)
+    except LookupError:
+        return None
+
+    def bound(x_at: Any, y_at: Any, out_at: Any, bias_at: Any = None, work: Any = None) -> Run:
+        both = (y_at, x_at) if is_row else (x_at, y_at)
+        return made.connect(*both, bias_at, out_at, work)
+
+    return Product(made.name, made.nbytes, bound)
 
 
 def multiplies(dtype: DType) -> bool:

@@ -9,9 +9,10 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu import convolution, onednn
-from mxlite.backends.cpu.convolution import by_columns, columns
+from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.cpu.convolution import by_columns, columns, fold
 from mxlite.backends.cpu.convolution.direct import ByWeight
-from mxlite.backends.cpu.runtime import cores
+from mxlite.backends.cpu.runtime import cores, threads
 from mxlite.ops.nn.conv_kernels import Geometry
 
 float32 = np.dtype("float32")
@@ -68,10 +69,12 @@ GEOMETRIES = {
 }
 
 
+@pytest.mark.parametrize("short", [0, 1 << 30], ids=["tap by tap", "folded"])
 @pytest.mark.parametrize("nbytes", [columns.COLUMNS, 4000], ids=["at once", "in parts"])
 @pytest.mark.parametrize("name", GEOMETRIES)
-def test_columns_give_output_and_gradients(name, nbytes, monkeypatch):
+def test_columns_give_output_and_gradients(name, nbytes, short, monkeypatch):
     g = geometry(*GEOMETRIES[name])
+    monkeypatch.setattr(fold, "SHORT", short)
     monkeypatch.setattr(columns, "COLUMNS", nbytes)
     monkeypatch.setattr(columns, "LEAST_COLUMNS", nbytes)
     monkeypatch.setattr(columns, "MOST_COLUMNS", 1 << 30)
@@ -86,6 +89,7 @@ def test_columns_give_output_and_gradients(name, nbytes, monkeypatch):
         forward = by_columns.ColumnsForward(g, float32, True)
         by_weight, adding = (by_columns.ColumnsByWeight(g, float32, True, adds) for adds in (False, True))
         by_data = by_columns.ColumnsByData(g, float32)
+        assert bool(by_data.folds) == (short > 0 and usable())
         # What is left in scratch must not count.
         work = {
             way: np.full(-(-way.nbytes // 4), np.nan, "f4").view("u1")
@@ -102,6 +106,22 @@ def test_columns_give_output_and_gradients(name, nbytes, monkeypatch):
         (added["weight"] - a["weight"], d_weight), (added["bias"] - a["bias"], d_bias),
     ):  # fmt: skip
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5 * abs(wanted).max())
+
+
+@pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
+@pytest.mark.parametrize("adds", [False, True])
+def test_folded_taps_have_the_same_bits_on_any_number_of_threads(adds, monkeypatch):
+    windows = fold.Windows(3, 3, (40, 30), (80, 60), (4, 4), (2, 2), (1, 1), False, adds)
+    rng = np.random.default_rng(0)
+    columns_of, before = (rng.standard_normal(s).astype("f4") for s in ((3, 40, 30, 4, 4, 3), (3, 80, 60, 3)))
+    found = []
+    for count in (1, 2, 3):
+        monkeypatch.setattr(threads, "_threads", count, raising=False)
+        kernel, out = fold.Fold(windows), before.copy()
+        assert not kernel.nbytes
+        kernel.connect(columns_of, out)()
+        found.append(out.tobytes())
+    assert len(set(found)) == 1
 
 
 def test_each_tap_in_the_data_is_in_one_block():

@@ -55,9 +55,9 @@ def test_which_products_take_an_activation_along(monkeypatch, activation):
     inferred = bound(monkeypatch, network(activation), OWN, train=False)
     kept_apart = activation.startswith("gelu")
     known = activation != "tanh"
-    assert count(trained, "_dense_activation") == (known and not kept_apart)
+    assert count(trained, "_dense_epilogue") == (known and not kept_apart)
     assert count(trained, "_dense_slope") == known
-    assert count(inferred, "_dense_activation") == known
+    assert count(inferred, "_dense_epilogue") == known
 
 
 @pytest.mark.parametrize("flatten", [False, True])
@@ -84,10 +84,10 @@ def test_what_somebody_else_reads_is_stored(monkeypatch):
     up = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=8, name="up")
     act = mx.sym.relu(up, name="act")
     for symbol in (mx.sym.Group([act, up]), act + up):
-        assert count(bound(monkeypatch, symbol, OWN, train=False), "_dense_activation") == 0
+        assert count(bound(monkeypatch, symbol, OWN, train=False), "_dense_epilogue") == 0
     marked = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=8, name="up")
     other = mx.sym.relu(marked, name="act", attr={"__force_mirroring__": "True"})
-    assert count(bound(monkeypatch, other, OWN, train=False), "_dense_activation") == 0
+    assert count(bound(monkeypatch, other, OWN, train=False), "_dense_epilogue") == 0
 
 
 def test_a_backend_without_kernels_keeps_its_graph(monkeypatch):

@@ -31,7 +31,7 @@ CASES = {
     "a dense layer's activation": (
         behind_an_activation("relu"),
         "dense_epilogue",
-        "_dense_activation",
+        "_dense_epilogue",
     ),
     "a layer that applies a function": (
         behind_an_activation("gelu"),

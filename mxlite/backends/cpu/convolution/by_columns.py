@@ -13,12 +13,14 @@ has positions. The price is the columns, which are written and read once, some r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from ....core.cached import cached_property
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
 from ....ops.scratch import carve, scratch_bytes
@@ -27,6 +29,7 @@ from ..onednn import Attr, bind, in_turn, Primitive, reorder, Run
 from ..onednn.constants import DST, SRC
 from ..onednn.product import Layout
 from .columns import blocks, Columns, ColumnsPart
+from .fold import Fold, Windows
 from .pointwise import is_product
 
 LEAST_WORK = 1 << 21  # multiplications, below which an additional call takes as long
@@ -143,16 +146,45 @@ class ColumnsByData(Columns):
         f, width = self.g.f, self.width
         return Layout.dense(n, f), Layout.dense(f, width), Layout.dense(n, width)
 
+    @cached_property
+    def folds(self) -> Mapping[Windows, Fold]:
+        """Generated code that adds up the taps of each part; none where they are added tap by tap."""
+        try:
+            return {w: Fold(w) for w in (self._windows(part)[0] for part in self._parts())}
+        except LookupError:
+            return {}
+
+    def _windows(self, part: ColumnsPart) -> tuple[Windows, slice]:
+        """The windows of a part, and the rows of data's first axis that they cover."""
+        g = self.g
+        (size, *sizes), (pad, *pads), out = g.size, g.pad, part.o1 - part.o0
+        rows, whole = slice(0, size), out == g.out[0]
+        if not whole:
+            first = part.o0 * g.stride[0] - pad
+            rows = slice(max(0, first), max(0, min(size, first + (out - 1) * g.stride[0] + g.kernel[0])))
+            rows, pad = slice(rows.start, max(rows.start, rows.stop)), rows.start - first
+        size = rows.stop - rows.start
+        return Windows(
+            part.n1 - part.n0, g.c, (out, *g.out[1:]), (size, *sizes), g.kernel, g.stride, (pad, *pads),
+            self.by_channel, not whole,
+        ), rows  # fmt: skip
+
     def connect(self, d_out: Any, weight: Any, d_data: Any, work: Any) -> Run:
         g = self.g
         columns, held, scratch = carve(work, self.pieces)
         calls, weight = self.turned_calls(weight, held, scratch)
-        calls.insert(0, partial(d_data.fill, 0))
+        if not self.folds or any(w.adds for w in self.folds):
+            calls.insert(0, partial(d_data.fill, 0))
         d_out, d_data = d_out.reshape(g.n, *g.out, g.f), d_data.reshape(g.n, *g.size, g.c)
         for part in self._parts():
             rows, made = self.of_part(part, columns)
             own = d_out[part.n0 : part.n1, part.o0 : part.o1]
             calls.append(self.products[rows, False].bind(own, weight, columns, None, scratch))
+            windows, there = self._windows(part)
+            if self.folds:
+                target = d_data[part.n0 : part.n1, there]
+                calls.append(self.folds[windows].connect(columns, target))
+                continue
             for place in self.blocks(part, False):
                 there, taps = self.views(d_data, made, place, part)
                 calls.append(partial(np.add, there, taps, out=there))

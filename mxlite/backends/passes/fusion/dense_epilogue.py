@@ -1,9 +1,10 @@
-"""Epilogue fusion of a dense layer with its activation, and of its gradient with that of an activation.
+"""Epilogue fusion of a dense layer, or its gradient in data, with the elementwise work behind it.
 
-    FullyConnected -> relu                              becomes  _dense_activation
+    FullyConnected -> relu -> ...                       becomes  _dense_epilogue
     gradient in data of FullyConnected -> that of gelu  becomes  _dense_slope
 
-A kernel of matrix products applies the rest to each number of its result before it stores it. The array
+A kernel of matrix products applies the rest to each number of its result before it stores it. Which
+expressions it takes is its own matter: the longest chain that a kernel answers for is fused. The arrays
 between must have no other reader, and be no output. A GELU in training keeps its input for its gradient: its
 forward node is not fused, so that a plan may drop its result and recompute it without the product. The new
 node takes the place of the product.
@@ -11,73 +12,115 @@ node takes the place of the product.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from ....graph import Entry, Node, Op, Rewriter
-from ....ops.elementwise.activation import Activation, gelu, relu
-from ....ops.elementwise.leaky import LeakyReLU
+from ....graph import Entry, Graph, Node, Op, Rewriter
 from ....ops.nn.dense import FullyConnected
-from ...fused.dense_activation import DenseActivation, DenseActivationAttrs, DenseSlope, DenseSlopeAttrs
-from ...rewrite import graph_pass, Stage, Step
+from ...elementwise.epilogue import Applied, Epilogue
+from ...elementwise.formula import is_elementwise
+from ...fused.dense_epilogue import DenseEpilogue, DenseEpilogueAttrs, DenseSlope, DenseSlopeAttrs
+from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import output, request_of
 from ..target import Target
 from .norm_act import agree
 
+MOST_CALLS = 8  # of an epilogue
+
+
+class _Fused(NamedTuple):
+    """The node that stands for a product and the nodes behind it, the last of which is `end`."""
+
+    op: type[Op]
+    attrs: Any
+    inputs: tuple[Entry, ...]
+    nodes: tuple[Node, ...]
+
+    @property
+    def end(self) -> Node:
+        return self.nodes[-1]
+
 
 @graph_pass(Stage.STEP, after=("split_gradients",), anchors=(FullyConnected,))
 def dense_epilogue(step: Step, target: Target) -> Step:
-    """The step with activations fused into products. O(nodes)."""
+    """The step with elementwise work fused into products. O(nodes)."""
     graph = step.graph
-    end_of: dict[Node, Node] = {}  # product -> the activation that is fused into it
+    found: dict[Node, _Fused] = {}  # by product
     for node in graph.nodes:
-        end = _end_of(step, node)
-        if end is not None:
-            op, attrs, inputs = _joined(node, end)
-            if target.has_kernel(request_of(graph, op, attrs, inputs, (graph.shapes[Entry(end)],))):
-                end_of[node] = end
+        for fused in _choices(graph, step.readers, node):
+            out = (graph.shapes[Entry(fused.end)],)
+            request = request_of(graph, fused.op, fused.attrs, fused.inputs, out, train=step.train)
+            if target.has_kernel(request):
+                found[node] = fused
+                break
 
     def add(made: Rewriter, node: Node) -> None:
-        end = end_of[node]
-        op, attrs, inputs = _joined(node, end)
+        op, attrs, inputs, _ = fused = found[node]
+        end = fused.end
         new = Node(op, attrs, made.all_of(inputs), end.name, annotations=dict(end.annotations))
         made.node_of[node] = new
         made.order.append(new)
         made.put(Entry(end), Entry(new))
 
-    return step.substituted(end_of, add, gone=set(end_of.values()))
+    return step.substituted(found, add, gone={n for fused in found.values() for n in fused.nodes})
 
 
-def activation_of(node: Node) -> str:
-    """The name of the activation that `node` is, "" for any other node."""
-    if node.op is relu or (node.op is Activation and node.attrs.act_type == "relu"):
-        return "relu"
-    if node.op is gelu:
-        return "gelu" if node.attrs.approximate == "none" else "gelu_tanh"
-    return "gelu" if node.op is LeakyReLU and node.attrs.act_type == "gelu" else ""
-
-
-def _end_of(step: Step, node: Node) -> Node | None:
-    """The activation, or its gradient, that the product `node` can take along."""
+def _choices(graph: Graph, readers: Readers, node: Node) -> Iterator[_Fused]:
+    """What the product `node` may be fused with, the most first."""
     if node.op is FullyConnected:
-        end = step.readers.only(Entry(node))
-        return end if end is not None and activation_of(end) and agree(node, end) else None
-    if node.op is not FullyConnected.grad_op or node.absent != {"data"}:
-        return None
+        yield from _layers(graph, readers, node)
+    elif node.op is FullyConnected.grad_op and node.absent == {"data"}:
+        slope = _slope(graph, readers, node)
+        if slope is not None:
+            yield slope
+
+
+def _layers(graph: Graph, readers: Readers, node: Node) -> Iterator[_Fused]:
+    a, kind = node.attrs, graph.dtypes[Entry(node)]
+    chain: list[Node] = []
+    at = Entry(node)
+    while len(chain) < MOST_CALLS and (reader := readers.only(at)) is not None:
+        if not _is_applied(graph, node, reader, at):
+            break
+        chain.append(reader)
+        at = Entry(reader)
+    for count in range(len(chain), 0, -1):
+        calls = [Applied(n.op, n.attrs, n.input_names[0]) for n in chain[:count] if n.op is not None]
+        epilogue = Epilogue.of(calls, kind)
+        if epilogue is not None:
+            attrs = DenseEpilogueAttrs(a.num_hidden, a.no_bias, a.flatten, epilogue)
+            yield _Fused(DenseEpilogue, attrs, node.inputs, tuple(chain[:count]))
+
+
+def _is_applied(graph: Graph, node: Node, reader: Node, at: Entry) -> bool:
+    """True if `reader` is an elementwise function of `at` alone, which nothing computes again by itself."""
+    op, out = reader.op, Entry(reader)
+    return (
+        op is not None
+        and reader.forward is None
+        and reader.inputs == (at,)
+        and is_elementwise(op)
+        and op.recomputable
+        and op.cheap
+        and reader.output_names == ("out",)
+        and (graph.shapes[out], graph.dtypes[out]) == (graph.shapes[at], graph.dtypes[at])
+        and agree(node, reader)
+    )
+
+
+def _slope(graph: Graph, readers: Readers, node: Node) -> _Fused | None:
+    """The gradient in data with that of the activation before the layer."""
     made = output(node, "d_data")
-    end = step.readers.only(made)
-    if end is None or end.forward is None or not activation_of(end.forward) or not agree(node, end):
+    end = readers.only(made)
+    if end is None or end.forward is None or end.op is None or not agree(node, end):
         return None
-    return end if end.named_inputs.get("d_out") == made else None
-
-
-def _joined(node: Node, end: Node) -> tuple[type[Op], Any, tuple[Entry, ...]]:
-    """Operator, attributes and inputs of the node that stands for a product and the activation behind it."""
-    if end.forward is None:
-        a = node.attrs
-        name: Any = activation_of(end)
-        attrs = DenseActivationAttrs(a.num_hidden, no_bias=a.no_bias, flatten=a.flatten, activation=name)
-        return DenseActivation, attrs, node.inputs
-    name = activation_of(end.forward)
     named, product = end.named_inputs, node.named_inputs
-    known = named["out" if name == "relu" else "data"]
-    return DenseSlope, DenseSlopeAttrs(name), (product["d_out"], product["weight"], known)
+    if named.get("d_out") != made or len(named) != 2 or end.output_names != ("d_data",):
+        return None
+    (known,) = (name for name in named if name != "d_out")
+    call = Applied(end.op, end.attrs, "d_out", "d_data")
+    epilogue = Epilogue.of([call], graph.dtypes[made], (known,))
+    if epilogue is None:
+        return None
+    inputs = product["d_out"], product["weight"], named[known]
+    return _Fused(DenseSlope, DenseSlopeAttrs(epilogue), inputs, (end,))

@@ -11,4 +11,5 @@ Sums of many numbers are taken in blocks, whose sums are added, so that errors g
 all nests of a computation; between two of them threads wait for each other. Lengths are arguments.
 """
 
-from .loops import ColumnSum as ColumnSum, Loops as Loops
+from .loops import ColumnSum as ColumnSum, Computed as Computed, Loops as Loops
+from .row_product import RowProduct as RowProduct

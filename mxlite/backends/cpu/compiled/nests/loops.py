@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import ceil, prod
 from typing import Any
 
@@ -51,31 +51,45 @@ class Loops:
         return team.call(self.code, "nests", slots, self.threads, keep)
 
 
-class ColumnSum:
-    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`; `adds`: accumulated into out.
+class Computed:
+    """The loops of a computation between arrays by name. Raises LookupError where there is no code.
 
-    Its bits are the same on any number of threads.
+    Bits are the same on any number of threads.
     """
 
-    name = "compiled column sum"
     bits = ()
 
-    def __init__(self, rows: int, columns: int, dtype: DType, out: DType, adds: bool = False) -> None:
-        if not team.usable() or not {dtype.name, out.name} <= storable():
+    def __init__(self, nests: Callable[[], Nests], dtypes: Collection[str] = ("float32",)) -> None:
+        """`nests` makes them, where code can be generated for arrays of these `dtypes`."""
+        if not team.usable() or not set(dtypes) <= storable():
             raise LookupError
-        self.loops = Loops(_column_sum(rows, columns, dtype.name, out.name, adds))
+        self.loops = Loops(nests())
         self.pieces: list[Piece] = [((n,), float32) for n in self.loops.scratch]
 
     @property
     def nbytes(self) -> int:
+        """Bytes of scratch."""
         return scratch_bytes(self.pieces)
+
+    def run_of(self, work: Any, **given: Any) -> team.Run:
+        """The call for these arrays, or addresses of their first elements."""
+        names = (*self.loops.nests.inputs, *self.loops.nests.outputs)
+        arrays = [*(given[n] for n in names), *(carve(work, self.pieces) if self.pieces else ())]
+        return self.loops.call([address_of(x) for x in arrays], keep=(given, work))
+
+
+class ColumnSum(Computed):
+    """out[c] = sum over r of x[r, c], for a matrix of `rows` x `columns`; `adds`: accumulated into out."""
+
+    name = "compiled column sum"
+
+    def __init__(self, rows: int, columns: int, dtype: DType, out: DType, adds: bool = False) -> None:
+        kinds = dtype.name, out.name
+        super().__init__(lambda: _column_sum(rows, columns, *kinds, adds), kinds)
 
     def connect(self, x: Any, out: Any, work: Any) -> team.Run:
         """The call; `x` has rows x columns elements."""
-        given = {"x": x, "before": out, "out": out}
-        names = (*self.loops.nests.inputs, *self.loops.nests.outputs)
-        arrays = [*(given[n] for n in names), *carve(work, self.pieces)]
-        return self.loops.call([address_of(x) for x in arrays], keep=(x, out, work))
+        return self.run_of(work, x=x, before=out, out=out)
 
 
 @functools.lru_cache(maxsize=256)

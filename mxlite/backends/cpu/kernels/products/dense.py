@@ -14,6 +14,7 @@ from .....ops.nn.dense import add_rows, FullyConnected
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
+from ....fused.dense_epilogue import DenseEpilogue
 from ....fused.growing_state import factor_of, StateTerm
 from ...compiled.nests import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
@@ -38,10 +39,13 @@ def _view(r: Request, name: str, layout: Layout) -> Layout:
 
 
 def _forward(r: Request) -> ChosenKernel | None:
+    epilogue = r.attrs.epilogue if r.op is DenseEpilogue else None
+    if epilogue is not None and r.train:  # other passes look for what a layer and its activation are apart
+        return None
     data, weight, out = _layouts(r)
     bias = "" if r.attrs.no_bias else "bias"
     layouts = data, _view(r, "weight", weight).turned, _view(r, "out", out)
-    term = Term("data", "weight", "out", layouts, bias, adds=r.adds("out"))
+    term = Term("data", "weight", "out", layouts, bias, adds=r.adds("out"), epilogue=epilogue)
     return products(r, [term], views=frozenset({"weight", "out"}))
 
 
@@ -169,12 +173,17 @@ def added(r: Request) -> ChosenKernel | None:
     return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
 
 
-SERVES = ("backends.fused.accumulated_gradient", "backends.fused.growing_state", "ops.nn.dense")
+SERVES = (
+    "backends.fused.accumulated_gradient",
+    "backends.fused.dense_epilogue",
+    "backends.fused.growing_state",
+    "ops.nn.dense",
+)
 ROWS = {
     **kernel_rows(
         BOTH,
         {FullyConnected: _forward, FullyConnected.grad_op: _backward, StateTerm: _state_term},
         tiles=True,
     ),
-    **kernel_rows(BOTH, {AccumulatedGradient: added}),
+    **kernel_rows(BOTH, {AccumulatedGradient: added, DenseEpilogue: _forward}),
 }

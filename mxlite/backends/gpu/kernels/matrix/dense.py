@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+from .....graph.opdef import DType, NoAttrs, Op
+from .....ops.elementwise.activation import gelu, relu
 from .....ops.nn.dense import FullyConnected
 from ....base import ChosenKernel, Request
+from ....elementwise.epilogue import Applied, Epilogue
 from ....fused.accumulated_gradient import AccumulatedGradient
-from ....fused.dense_activation import DenseActivation, DenseSlope
+from ....fused.dense_epilogue import DenseEpilogue, DenseSlope
 from ...matrix import column_sum
 from ...matrix.products import products, Side, Term
 from ...rows import table
 from ...runtime.device import Device, Run
+
+_ACTIVATIONS: tuple[tuple[str, type[Op], Any, str], ...] = (
+    ("relu", relu, NoAttrs(), "out"),
+    ("gelu", gelu, gelu.Attrs(), "data"),
+    ("gelu_tanh", gelu, gelu.Attrs("tanh"), "data"),
+)
+"""The activations of `tiled_gemm`: name, operator, attributes, and the array that its gradient reads."""
+
+
+@functools.cache
+def _activations(dtype: DType) -> Mapping[Epilogue | None, str]:
+    """Names of activations by the expression that a dense layer applies."""
+    return {Epilogue.of([Applied(op, a, "data")], dtype): name for name, op, a, _ in _ACTIVATIONS}
+
+
+@functools.cache
+def _slopes(dtype: DType) -> Mapping[Epilogue | None, str]:
+    """The same by the expression of the gradient."""
+    return {
+        Epilogue.of([Applied(op.grad_op, a, "d_out", "d_data")], dtype, (known,)): name
+        for name, op, a, known in _ACTIVATIONS
+        if op.grad_op is not None
+    }
 
 
 def _sides(r: Request) -> tuple[Side, Side, Side]:
@@ -25,7 +52,9 @@ def _sides(r: Request) -> tuple[Side, Side, Side]:
 def _forward(device: Device, r: Request) -> ChosenKernel | None:
     data, weight, out = _sides(r)
     bias = "" if r.attrs.no_bias else "bias"
-    applied = r.attrs.activation if r.op is DenseActivation else ""
+    applied = ""
+    if r.op is DenseEpilogue and not (applied := _activations(r.dtype).get(r.attrs.epilogue, "")):
+        return None
     term = Term("data", "weight", "out", (data, weight.other, out), bias, activation=applied)
     return products(device, r, [term])
 
@@ -33,9 +62,10 @@ def _forward(device: Device, r: Request) -> ChosenKernel | None:
 def _slope(device: Device, r: Request) -> ChosenKernel | None:
     (m, k), n = r.inputs[1], prod(r.inputs[0][:-1])
     sides = (Side.dense(n, m), Side.dense(m, k), Side.dense(n, k))
-    return products(
-        device, r, [Term("d_out", "weight", "out", sides, slope=r.attrs.activation, known="known")]
-    )
+    slope = _slopes(r.dtype).get(r.attrs.epilogue)
+    if slope is None:
+        return None
+    return products(device, r, [Term("d_out", "weight", "out", sides, slope=slope, known="known")])
 
 
 def _backward(device: Device, r: Request) -> ChosenKernel | None:
@@ -80,7 +110,7 @@ def _added(device: Device, r: Request) -> ChosenKernel | None:
 
 rows = table(
     (FullyConnected, _forward, _backward),
-    (DenseActivation, _forward, None),
+    (DenseEpilogue, _forward, None),
     (DenseSlope, _slope, None),
     (AccumulatedGradient, _added, None),
 )
