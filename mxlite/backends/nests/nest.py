@@ -64,7 +64,7 @@ class PlacedNest:
     strides: tuple[Shape, ...] = ()  # of each gathered place: those of the nest's axes, then of its own axis
 
 
-@dataclass
+@dataclass(eq=False)
 class Nests:
     """The nests of a computation in their order. Arrays are numbered: inputs, outputs, then float32 `scratch`
     of these numbers of elements."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -64,23 +65,32 @@ def reductions(step: Step, target: Target) -> Step:
 
 
 @dataclass(frozen=True, eq=False)
-class _Member:
-    """What a node computes: `nodes` of a computation read `inputs` and make `outputs`, each a number with the
-    shape of its tensor. `domain`: the shape of all its axes. `is_chain`: it is made of steps alone, and
-    `is_whole` if each array that it reads has the whole domain or is one number, too.
+class _Formula:
+    """What a call computes: `nodes` of a computation, and its outputs, each a number with the shape of its
+    tensor. `domain`: the shape of all its axes. `is_chain`: it is made of steps alone, and `is_whole` if each
+    array that it reads has the whole domain or is one number, too.
     """
 
     nodes: Sequence[ComputedNode]
-    inputs: Mapping[str, Entry]
-    outputs: Mapping[Entry, tuple[int, Shape]]
+    outputs: Mapping[str, tuple[int, Shape]]
     domain: Shape
+    marks: Marks
     is_chain: bool = False
     is_whole: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """A node by its formula, whose inputs and outputs are these entries."""
+
+    formula: _Formula
+    inputs: Mapping[str, Entry]
+    outputs: Mapping[Entry, str]
 
     def views(self, e: Entry) -> list[Shape]:
         """The shapes under which it reads an entry."""
         names = {n for n, i in self.inputs.items() if i == e}
-        return [node[2] for node in self.nodes if node[0] == "input" and node[1] in names]
+        return [node[2] for node in self.formula.nodes if node[0] == "input" and node[1] in names]
 
 
 class _ReductionSearch(GroupSearch):
@@ -102,7 +112,7 @@ class _ReductionSearch(GroupSearch):
         if member is None:
             return None
         self.members[node] = member
-        return prod(member.domain), forward, tuple(sorted(node.annotations.items()))
+        return prod(member.formula.domain), forward, tuple(sorted(node.annotations.items()))
 
     def joins(self, node: Node, key: Any, group: Group) -> bool:
         if key[1:] != group.key[1:]:
@@ -110,12 +120,12 @@ class _ReductionSearch(GroupSearch):
         member = self.members[node]
         read = [e for e in node.inputs if e.node in self.group and self.group[e.node].found() is group]
         if key[0] == group.key[0]:
-            marks = common_marks([marks_of(member.domain), self._marks(group)])
+            marks = common_marks([member.formula.marks, self._marks(group)])
             if marks is None:
                 return False
-            own = Refinement(member.domain, marks)
+            own = Refinement(member.formula.domain, marks)
             return all(broadcasts(self._shape(e, marks), own.shape(v)) for e in read for v in member.views(e))
-        if not member.is_whole or not any(prod(self.graph.shapes[e]) == key[0] != 1 for e in read):
+        if not member.formula.is_whole or not any(prod(self.graph.shapes[e]) == key[0] != 1 for e in read):
             return False
         marks = self._marks(group)
         shapes = {self._shape(e, marks) for e in read if prod(self.graph.shapes[e]) != 1}
@@ -125,7 +135,7 @@ class _ReductionSearch(GroupSearch):
         return True
 
     def _marks(self, group: Group) -> Marks:
-        found = common_marks(marks_of(self.members[n].domain) for n in group.members if n not in self.like)
+        found = common_marks(self.members[n].formula.marks for n in group.members if n not in self.like)
         assert found is not None
         return found
 
@@ -134,11 +144,12 @@ class _ReductionSearch(GroupSearch):
         while e.node in self.like:
             e = self.like[e.node]
         member = self.members[e.node]
-        return Refinement(member.domain, marks).shape(member.outputs[e][1])
+        formula = member.formula
+        return Refinement(formula.domain, marks).shape(formula.outputs[member.outputs[e]][1])
 
     def is_more(self, group: Group) -> bool:
         """True if a group of many elements is more than a chain."""
-        return group.key[0] >= LEAST and not all(self.members[n].is_chain for n in group.members)
+        return group.key[0] >= LEAST and not all(self.members[n].formula.is_chain for n in group.members)
 
     def fused(self, group: Group, read: Mapping[Entry, set[Group | None]]) -> Fused | None:
         """The node that replaces a group; None if no loop nests can be made for it."""
@@ -157,12 +168,15 @@ class _ReductionSearch(GroupSearch):
                     view = shape if prod(view) != 1 else ()
                 return t.input(inputs.setdefault(e, f"arg{len(inputs)}"), view)
 
-            refinement = Refinement(member.domain, marks) if like is None else None
+            formula = member.formula
+            refinement = Refinement(formula.domain, marks) if like is None else None
             try:
-                made = included(t, member.nodes, seen, refinement)
+                made = included(t, formula.nodes, seen, refinement)
             except ShapeError:
                 return None
-            values.update((e, made[number]) for e, (number, _) in member.outputs.items())
+            values.update(
+                (e, made[formula.outputs[n][0]]) for e, n in member.outputs.items() if n in formula.outputs
+            )
         outputs, index = outputs_of(self.step, group, {e: x.number for e, x in values.items()}, read)
         nodes, numbers = pruned(t, [values[e].number for e in outputs])
         attrs = ComputationAttrs(
@@ -190,70 +204,81 @@ class _ReductionSearch(GroupSearch):
 
     def _member(self, node: Node) -> _Member | None:
         """What `node` computes; None if it cannot be part of another node."""
-        graph = self.graph
-        assert node.op is not None
-        if node.op in _CHAINS:
+        graph, op = self.graph, node.op
+        assert op is not None
+        wanted = self.wanted(node)
+        if op in _CHAINS:
             a: FusedAttrs = node.attrs
             if not all(d.name in self.known for d in (*a.dtypes, *(graph.dtypes[e] for e in node.inputs))):
                 return None
-            inputs = {f"x{i}": e for i, e in enumerate(node.inputs)}
-            wanted = {Entry(node, i): i for i in self.wanted(node)}
-            return _of_expression(a.expression, a.constants, a.views, a.shape, inputs, wanted)
-        request = request_of(graph, node, self.wanted(node))
-        if request is None or not self.wanted(node):
+            return _chained(a.expression, a.constants, a.views, a.shape, node.inputs, node.outputs)
+        request = request_of(graph, node, wanted) if wanted else None
+        if request is None:
             return None
         named = dict(zip(node.input_names, node.inputs))
-        results = {n: Entry(node, i) for i, n in enumerate(node.output_names) if i in self.wanted(node)}
-        if is_elementwise(node.op):
-            p = program(request, self.known)
-            if p is not None:
-                inputs = {n: named[n] for n in p.inputs}
-                wanted = {results[n]: i for i, n in enumerate(p.outputs)}
-                return _of_expression(p.expression, p.constants, p.views, p.shape, inputs, wanted)
-        forward = node.op.forward_op or node.op
-        kernel = None if forward.compute is None else self.target.kernel(request)
-        kinds = kinds_of(request) if kernel is not None and kernel.is_computed else None
-        found = None if kinds is None else computation(request, {n: shape for n, (shape, _) in kinds.items()})
-        if found is None:
+        results = {n: Entry(node, i) for i, n in enumerate(node.output_names) if i in wanted}
+        p = program(request, self.known) if is_elementwise(op) else None
+        if p is not None:
+            made = [results[n] for n in p.outputs]
+            return _chained(p.expression, p.constants, p.views, p.shape, [named[n] for n in p.inputs], made)
+        if (op.forward_op or op).compute is None:
             return None
-        t, made, shapes = found
-        outputs = {e: made[n] for n, e in results.items()}
-        return _member_of(t, named, outputs, [shapes[n] for n in results])
+        kernel = self.target.kernel(request)
+        formula = (
+            None if kernel is None or not kernel.is_computed else _of_operator(request, repr(node.attrs))
+        )
+        return None if formula is None else _Member(formula, named, {e: n for n, e in results.items()})
 
 
-def _of_expression(
+def _chained(
     expression: Expression,
-    constants: Sequence[float],
-    views: Sequence[Shape],
+    constants: tuple[float, ...],
+    views: tuple[Shape, ...],
     shape: Shape,
-    inputs: Mapping[str, Entry],
-    outputs: Mapping[Entry, int],
-) -> _Member | None:
-    """What an elementwise node computes; `outputs` are entries, each with its index in the expression."""
+    inputs: Sequence[Entry],
+    outputs: Sequence[Entry],
+) -> _Member:
+    """An elementwise node."""
+    formula = _of_expression(expression, repr(constants), constants, views, shape)
+    given = {f"x{i}": e for i, e in enumerate(inputs)}
+    return _Member(formula, given, {e: f"y{i}" for i, e in enumerate(outputs)})
+
+
+@lru_cache(maxsize=2048)
+def _of_expression(
+    expression: Expression, spelled: str, constants: tuple[float, ...], views: tuple[Shape, ...], shape: Shape
+) -> _Formula:
+    """`spelled` are the constants as text: 0.0 and -0.0 are equal, but not the same."""
     t = Computation()
-    values = [t.input(n, v) for n, v in zip(inputs, views)]
+    values = [t.input(f"x{i}", v) for i, v in enumerate(views)]
     values += [t.constant(c) for c in constants]
     for name, *operands in expression.steps:
         values.append(t.number(operands[0]) if name == "number" else t(name, *(values[x] for x in operands)))
-    made = {e: values[expression.outputs[i]] for e, i in outputs.items()}
-    member = _member_of(t, inputs, made, [shape])
+    made = {f"y{i}": values[number] for i, number in enumerate(expression.outputs)}
+    formula = _formula(t, made, [shape])
+    assert formula is not None
     is_whole = all(v == shape or prod(v) == 1 for v in views)
-    return None if member is None else replace(member, is_chain=True, is_whole=is_whole)
+    return replace(formula, is_chain=True, is_whole=is_whole)
 
 
-def _member_of(
-    t: Computation,
-    inputs: Mapping[str, Entry],
-    outputs: Mapping[Entry, Tensor],
-    shapes: Sequence[Shape],
-) -> _Member | None:
-    """What a node computes, over a domain to which `shapes` broadcast; None where it picks elements."""
-    nodes, numbers = pruned(t, [x.number for x in outputs.values()])
-    kinds = {n[0] for n in nodes}
-    if not kinds.isdisjoint(("gather", "scatter")):
+@lru_cache(maxsize=2048)
+def _of_operator(request: Request, spelled: str) -> _Formula | None:
+    """What an operator that declares a computation makes of these inputs; `spelled` are its attributes."""
+    kinds = kinds_of(request)
+    found = None if kinds is None else computation(request, {n: shape for n, (shape, _) in kinds.items()})
+    if found is None:
         return None
-    made = {e: (number, x.shape) for (e, x), number in zip(outputs.items(), numbers)}
-    needed = needed_by(t, [x.number for x in outputs.values()])
-    domain = common_shape([*(t.shapes[i] for i in needed), *shapes])
-    own = {n[1]: inputs[n[1]] for n in nodes if n[0] == "input"}
-    return _Member(nodes, own, made, domain)
+    t, made, shapes = found
+    outputs = {n: x for n, x in made.items() if request.is_used(n) and x is not None}
+    return _formula(t, outputs, [shapes[n] for n in outputs])
+
+
+def _formula(t: Computation, outputs: Mapping[str, Tensor], shapes: Sequence[Shape]) -> _Formula | None:
+    """Over a domain to which `shapes` broadcast; None where it picks elements."""
+    roots = [x.number for x in outputs.values()]
+    nodes, numbers = pruned(t, roots)
+    if not {n[0] for n in nodes}.isdisjoint(("gather", "scatter")):
+        return None
+    made = {n: (number, x.shape) for (n, x), number in zip(outputs.items(), numbers)}
+    domain = common_shape([*(t.shapes[i] for i in needed_by(t, roots)), *shapes])
+    return _Formula(nodes, made, domain, marks_of(domain))

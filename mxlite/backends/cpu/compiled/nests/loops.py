@@ -33,7 +33,7 @@ class Loops:
 
     def __init__(self, nests: Nests) -> None:
         self.nests = nests
-        self.code = _code(tuple((p.nest, schedule_of(p)) for p in nests.nests))
+        self.code = _code_of(nests)
         self.threads = team.threads_for(_nbytes(nests))
         self.scratch = nests.scratch
 
@@ -104,6 +104,12 @@ def _column_sum(rows: int, columns: int, dtype: str, out: str, adds: bool) -> Ne
     return nests
 
 
+@functools.lru_cache(maxsize=1024)
+def _code_of(nests: Nests) -> native.Code:
+    return _code(tuple((p.nest, schedule_of(p)) for p in nests.nests))
+
+
+@functools.lru_cache(maxsize=1024)
 def _nbytes(nests: Nests) -> int:
     """Bytes that all nests move, and what their steps take: as long as two bytes each, or half of one."""
     total = 0
