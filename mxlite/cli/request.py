@@ -20,7 +20,7 @@ from ..memplan import MemoryPlan, STRATEGIES
 from ..memplan.cost.device import MEASURED
 from ..module.optim import optimizer as optimizers
 from ..symbol import Symbol
-from .source import call, ModelSource, named_options, parse_shapes, Shapes
+from .source import call, given_shapes, ModelSource, named_options, Shapes
 
 DTYPES = {n: n for n in ("float32", "float64", "bfloat16", "float16")} | SHORT_NAMES
 """Values of `--dtype`, and the type that each means."""
@@ -49,7 +49,8 @@ class Request:
         if not self.train:
             grad_req: Any = "null"
         else:
-            grad_req = {n: "write" for n in net.list_arguments() if n not in inputs}
+            kept = inputs | self.source.frozen(self.batch)
+            grad_req = {n: "null" if n in kept else "write" for n in net.list_arguments()}
         return net.memory_plan(
             gpu() if self.gpu else cpu(),
             grad_req=grad_req,
@@ -119,6 +120,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
         "--shape", action="append", default=[], metavar="NAME:DIMS",
         help="shape of an input, as data:32,3,224,224 or data:N,3,224,224; may be repeated",
     )  # fmt: skip
+    command.add_argument(
+        "--input", action="append", default=[], metavar="[TYPE:]DIMS",
+        help="an input of a PyTorch module, as 8,3,224,224 or int64:N,128; one for each, in their order",
+    )  # fmt: skip
     if batch:
         command.add_argument("--batch", type=_positive, metavar="N", help="batch size (default: 32 for N)")
     command.add_argument(
@@ -150,7 +155,8 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
 def add_model(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
     command.add_argument(
         "model", metavar="MODEL", nargs="?" if optional else None,
-        help="Symbol JSON file, ONNX file (.onnx), or zoo:NAME[,OPTION=...]",
+        help="Symbol JSON file, ONNX file (.onnx), zoo:NAME[,OPTION=...], or torch:PACKAGE.MODULE:FUNCTION, "
+        "where FUNCTION() makes a torch.nn.Module",
     )  # fmt: skip
 
 
@@ -163,8 +169,9 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
             f"--device takes rates, as 20TFLOP/s,900GB/s, or {MEASURED!r}, got {arguments.device!r}; --gpu "
             f"plans for a GPU, and nothing for this machine's processor."
         )
+    text = arguments.model if model is None else model
     return Request(
-        ModelSource(arguments.model if model is None else model, parse_shapes(arguments.shape)),
+        ModelSource(text, given_shapes(text, arguments.shape, arguments.input)),
         getattr(arguments, "batch", None),
         arguments.train,
         DTYPES[arguments.dtype],

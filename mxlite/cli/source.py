@@ -1,4 +1,4 @@
-"""The source of a model: a Symbol JSON file, an ONNX file, or a name of the zoo.
+"""The source of a model: a Symbol JSON file, an ONNX file, a name of the zoo, or a module of PyTorch.
 
 No file is trusted: whatever is wrong with one ends in an MXLiteError.
 """
@@ -16,6 +16,7 @@ from ..core.cached import cached_property
 from ..core.errors import FormatError, MXLiteError, OpAttributeError, ShapeError
 from ..graph import Entry, infer_shapes, Shape
 from ..symbol import Symbol
+from .torch_source import parse_inputs, read_torch, TORCH
 
 BATCH = 32  # the default batch of zoo networks, and for N in a shape
 ZOO = "zoo:"
@@ -39,6 +40,8 @@ class ModelSource:
     @property
     def name(self) -> str:
         """The model's name in a table."""
+        if self.text.startswith(TORCH):
+            return self.text
         return self.text.removeprefix(ZOO) if self.text.startswith(ZOO) else os.path.basename(self.text)
 
     @property
@@ -94,12 +97,14 @@ class ModelSource:
     def read(self, batch: int | None = None) -> tuple[Symbol, Shapes]:
         """The network and the shapes of its inputs."""
         if not self.text:
-            raise FormatError("The name of the model is empty; it is a file (.json, .onnx) or zoo:NAME.")
-        marked, known = self._marked
-        chosen = batch or known or BATCH
-        shapes = {n: tuple(chosen if d == "N" else int(d) for d in dims) for n, dims in marked.items()}
+            raise FormatError(
+                "The name of the model is empty; it is a file (.json, .onnx), zoo:NAME or torch:..."
+            )
+        shapes = self._shapes(batch)
         if self._zoo is not None:
             return self._zoo[0], shapes
+        if self.text.startswith(TORCH):
+            return read_torch(self.text, shapes)[:2]
         if os.path.isdir(self.text):
             raise FormatError(f"{self.text} is a folder; a model is a file (.json, .onnx) or zoo:NAME.")
         if self.text.endswith(ONNX):
@@ -114,6 +119,18 @@ class ModelSource:
                     f"{self.text} is a memory plan, not a model: `mxlite diff` reads it."
                 ) from None
             raise
+
+    def _shapes(self, batch: int | None) -> Shapes:
+        """The given shapes with a batch in them."""
+        marked, known = self._marked
+        chosen = batch or known or BATCH
+        return {n: tuple(chosen if d == "N" else int(d) for d in dims) for n, dims in marked.items()}
+
+    def frozen(self, batch: int | None = None) -> frozenset[str]:
+        """Arguments that training does not change, as far as the model says so."""
+        if not self.text.startswith(TORCH):
+            return frozenset()
+        return read_torch(self.text, self._shapes(batch))[2]
 
     def _onnx(self, shapes: Shapes) -> tuple[Symbol, Shapes]:
         from ..formats.onnx import get_model_metadata, import_model, OpenShapeError
@@ -154,6 +171,19 @@ def parse_shape(text: str) -> tuple[str, Dims]:
             f"such as data:32,3,224,224 or data:N,3,224,224."
         )
     return name, tuple(dims)
+
+
+def given_shapes(model: str, shapes: Sequence[str], inputs: Sequence[str]) -> dict[str, Dims]:
+    """What `--shape` or, for a module of PyTorch, `--input` say. Raises MXLiteError for the other one."""
+    if model.startswith(TORCH):
+        if shapes:
+            raise MXLiteError(
+                f"{model}: a module's inputs are given by --input, in their order, not --shape."
+            )
+        return parse_inputs(inputs, parse_shape)
+    if inputs:
+        raise MXLiteError(f"--input is for modules of PyTorch ({TORCH}...); {model} takes --shape NAME:DIMS.")
+    return parse_shapes(shapes)
 
 
 def parse_shapes(texts: Sequence[str]) -> dict[str, Dims]:
