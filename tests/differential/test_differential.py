@@ -147,6 +147,7 @@ WITNESSES = {
         "chunked_cross_entropy": 4,
         "cross_entropy_updates": 16,
         "split_gradients": 3,
+        "dense_epilogue": 138,
         "stem_gradients": 27,
         "norm_prologue": 21,
         "activation_prologue": 43,
