@@ -145,6 +145,7 @@ WITNESSES = {
         "chunked_cross_entropy": 4,
         "chunked_cross_entropy with _tiled_update of _state_term": 16,
         "split_gradients": 3,
+        "dense_epilogue": 138,
         "stem_gradients": 27,
         "norm_prologue": 21,
         "activation_prologue": 43,

@@ -6,7 +6,9 @@ The passes run in the order of the lists, unless their files say otherwise (`aft
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
+from ...graph import Shape
 from ...ops.nn.conv_channels_last import ConvolutionChannelsLast
 from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
@@ -54,6 +56,12 @@ LOW_MEMORY: tuple[Pass, ...] = named("remat_at_peak", "forget_gates", "sink_resu
 @dataclass(frozen=True)
 class CPUTarget(Target):
     """See Target."""
+
+    def finishes(self, train: bool, out: Shape) -> bool:
+        """Products with one row or column at inference. In training, other passes look for a layer and what
+        follows it by themselves.
+        """
+        return not train and 1 in (prod(out[:-1]), out[-1])
 
     def threads(self) -> int:
         return num_threads()

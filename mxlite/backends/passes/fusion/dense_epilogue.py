@@ -47,6 +47,9 @@ def dense_epilogue(step: Step, target: Target) -> Step:
     graph = step.graph
     found: dict[Node, _Fused] = {}  # by product
     for node in graph.nodes:
+        made = _result(node)
+        if made is None or not target.finishes(step.train, graph.shapes[made]):
+            continue
         for fused in _choices(graph, step.readers, node):
             out = (graph.shapes[Entry(fused.end)],)
             request = request_of(graph, fused.op, fused.attrs, fused.inputs, out, train=step.train)
@@ -65,14 +68,20 @@ def dense_epilogue(step: Step, target: Target) -> Step:
     return step.substituted(found, add, gone={n for fused in found.values() for n in fused.nodes})
 
 
+def _result(node: Node) -> Entry | None:
+    """The result of a dense layer, or of its gradient in data alone; None for any other node."""
+    if node.op is FullyConnected:
+        return Entry(node)
+    is_gradient = node.op is FullyConnected.grad_op and node.absent == {"data"}
+    return Entry(node, node.output_names.index("d_data")) if is_gradient else None
+
+
 def _choices(graph: Graph, readers: Readers, node: Node) -> Iterator[_Fused]:
     """What the product `node` may be fused with, the most first."""
     if node.op is FullyConnected:
         yield from _layers(graph, readers, node)
-    elif node.op is FullyConnected.grad_op and node.absent == {"data"}:
-        slope = _slope(graph, readers, node)
-        if slope is not None:
-            yield slope
+    elif (slope := _slope(graph, readers, node)) is not None:
+        yield slope
 
 
 def _layers(graph: Graph, readers: Readers, node: Node) -> Iterator[_Fused]:

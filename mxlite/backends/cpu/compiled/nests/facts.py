@@ -1,18 +1,19 @@
 """What the writer of a loop nest asks about it: where values vary, in which sweep they are computed, and how
-its code is written for the lengths of its axes (its schedule, which changes no bit of a result).
+its code is written for the lengths of its axes (its schedule, which changes no bit of a result). And how
+numbers are joined: sums, products, extremes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ....nests.nest import Access, Nest, PlacedNest
-from ..codegen.emitter import width
+from ..codegen.emitter import Function, width
 from ..codegen.instructions import NBYTES
-from .reduction import REDUCTIONS
+from ..codegen.ir import FLOAT, number, Value
 
 EXPENSIVE = frozenset(
     "div exp expm1 log log1p log2 log10 tanh sigmoid softplus erf normal bell sqrt rsqrt cbrt pow hypot fmod "
@@ -23,6 +24,30 @@ BLOCK = 4096  # numbers along a vector's axis that are added up before they are 
 CACHE_NBYTES = 14 << 20
 """Bytes of a nest's arrays up to which two rows are read at a time. More come from memory, which takes a
 fifth longer to send two rows at a time than one (on two cores that share 32 MB, 2026-11-27)."""
+
+
+class Reduction:
+    """How numbers are joined: `begin` is what joins to the other one."""
+
+    def __init__(self, begin: float, join: str, across: Callable[[Function, Value], Value]) -> None:
+        self.begin, self.across = begin, across
+        self._join = join
+
+    def join(self, f: Function, a: Value, b: Value) -> Value:
+        return getattr(f, self._join)(a, b)
+
+
+def _product(f: Function, a: Value) -> Value:
+    name = f"llvm.vector.reduce.fmul.{a.type.short}"
+    return f.every(f.call(FLOAT, name, number(FLOAT, 1.0), a, flags="reassoc"))
+
+
+REDUCTIONS: Mapping[str, Reduction] = {
+    "reduce_sum": Reduction(0.0, "add", Function.total),
+    "reduce_prod": Reduction(1.0, "mul", _product),
+    "reduce_max": Reduction(float("-inf"), "maximum", Function.largest),
+    "reduce_min": Reduction(float("inf"), "minimum", Function.smallest),
+}
 
 
 class NestFacts:

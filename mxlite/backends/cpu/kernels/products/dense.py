@@ -43,8 +43,6 @@ def _view(r: Request, name: str, layout: Layout) -> Layout:
 
 def _forward(r: Request) -> ChosenKernel | None:
     epilogue = r.attrs.epilogue if r.op is DenseEpilogue else None
-    if epilogue is not None and r.train:  # other passes look for what a layer and its activation are apart
-        return None
     data, weight, out = _layouts(r)
     bias = "" if r.attrs.no_bias else "bias"
     copies = out.shape[0] <= COPIED_ROWS
