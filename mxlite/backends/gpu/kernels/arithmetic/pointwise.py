@@ -11,6 +11,7 @@ from ...runtime.device import Device
 from .elementwise import KNOWN, programmed
 
 REGRESSIONS = ["LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"]
+FACTORS = ["_contrib_div_sqrt_dim", "element_mask"]
 REDUCTIONS = "logsumexp mean nanprod nansum norm prod sum".split()
 
 
@@ -19,6 +20,6 @@ def _row(device: Device, r: Request) -> ChosenKernel | None:
 
 
 rows = table(
-    *((find_op(n), _row, None) for n in (*REGRESSIONS, "SVMOutput", "_spread_like")),
-    *((gradient_of(find_op(n)), _row, None) for n in (*REGRESSIONS, *REDUCTIONS)),
+    *((find_op(n), _row, None) for n in (*REGRESSIONS, *FACTORS, "SVMOutput", "_spread_like")),
+    *((gradient_of(find_op(n)), _row, None) for n in (*REGRESSIONS, *FACTORS, *REDUCTIONS)),
 )

@@ -149,7 +149,9 @@ def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
         return None
     if a.normalization != "valid":
         scale = a.grad_scale / (max(1, prod(shape[:-1])) if a.normalization == "batch" else 1)
-        return _filled(device, r, scale)
+        return looped(
+            r, loop(device, lambda w: w.constant(scale), [], [], (n,), r.dtype), "cuda elementwise", ()
+        )
     wide = sum_type(r.dtype)
     fold = Fold(device, r.dtype, (n,), (1,), ABOVE, ADD, PLAIN, a.valid_thresh)
     spread_out = loop(
@@ -164,12 +166,6 @@ def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
         return InOrder([fold.call(data, count, rest), spread_out.call(count, d_data)])
 
     return answer(r, connect, scratch_bytes(pieces), "cuda loss gradient")
-
-
-def _filled(device: Device, r: Request, number: float) -> ChosenKernel | None:
-    """A gradient that is one number."""
-    n = (prod(r.inputs[0]),)
-    return looped(r, loop(device, lambda w: w.constant(number), [], [], n, r.dtype), "cuda elementwise", ())
 
 
 def _same(device: Device, r: Request) -> ChosenKernel | None:
