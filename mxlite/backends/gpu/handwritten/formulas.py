@@ -22,8 +22,6 @@ FLOAT: Mapping[str, str] = {
     "digamma": "(C)mx_polygamma(0, (double)x)",
     "polygamma": "(C)mx_polygamma((int)k, (double)x)",
     "erfinv": "(C)mx_erfinv((double)x)",
-    "element_mask": "x * y",
-    "_contrib_div_sqrt_dim": "x * k",
 }
 """Formulas for floats, by the operator's name."""
 
@@ -81,7 +79,5 @@ GRADIENTS: Mapping[str, Mapping[str, str]] = {
     "digamma": {"d_data": "(C)(d * mx_polygamma(1, (double)x))"},
     "polygamma": {"d_data": "(C)(d * mx_polygamma((int)k + 1, (double)x))"},
     "erfinv": {"d_data": f"d * (mx_exp(x * x) * C({math.sqrt(math.pi) / 2!r}))"},
-    "element_mask": {"d_lhs": "d * x"},
-    "_contrib_div_sqrt_dim": {"d_data": "d * k"},
 }
 """Formulas of gradients, by the forward operator's name and the output."""

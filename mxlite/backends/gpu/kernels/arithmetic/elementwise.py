@@ -53,6 +53,7 @@ _STEPS = {
     **{f"arc{n}": f"mx_a{n}({{}})" for n in "sin cos tan sinh cosh tanh".split()},
     **{n: f"mx_{n}({{}}, {{}})" for n in "pow hypot fmod copysign".split()},
     "arctan2": "mx_atan2({}, {})",
+    "number": "",
 }
 """The text of each step of an expression; see `te.steps.NUMPY`."""
 
@@ -232,8 +233,12 @@ def looped(
 
 
 def _single(device: Device, r: Request) -> ChosenKernel | None:
-    p = program(r, KNOWN, FLOATS)
-    if p is None:
+    return programmed(device, r, program(r, KNOWN, FLOATS))
+
+
+def programmed(device: Device, r: Request, p: Program | None) -> ChosenKernel | None:
+    """The kernel for a request that is this program."""
+    if p is None or any(name not in _STEPS for name, *_ in p.expression.steps):
         return None
     kinds = kinds_of(r)
     assert kinds is not None

@@ -141,8 +141,6 @@ class Apply:
 def _number(r: Request, op: type[Op]) -> float | None:
     """The number of the attributes, as the formula reads it; None if there is none."""
     a, dtype = r.attrs, r.dtypes[0]
-    if op.op_name == "_contrib_div_sqrt_dim":
-        return float(1 / np.sqrt(r.inputs[0][-1])) if r.inputs[0][-1] else None
     if op.op_name == "polygamma":
         return float(a.n)
     if not hasattr(a, "scalar"):

@@ -1,4 +1,4 @@
-"""Outputs that start the backward pass by themselves: SoftmaxOutput, regressions, MakeLoss, SVMOutput.
+"""Outputs that start the backward pass by themselves: SoftmaxOutput, MakeLoss, SVMOutput.
 
 Kernels are elementwise: each array is read and written once, 16 bytes at a time. Counts for a normalization
 are computed first, in a kernel of their own.
@@ -15,14 +15,7 @@ import numpy as np
 
 from .....core.dtype import as_dtype
 from .....graph.opdef import DType
-from .....ops.loss.loss import (
-    LinearRegressionOutput,
-    LogisticRegressionOutput,
-    MAERegressionOutput,
-    make_loss,
-    MakeLoss,
-    SoftmaxOutput,
-)
+from .....ops.loss.loss import MakeLoss, SoftmaxOutput
 from .....ops.loss.svm_output import SVMOutput
 from .....ops.scratch import carve, scratch_bytes
 from .....te.expression import ExpressionValue, Writer
@@ -32,7 +25,7 @@ from ...compiler.source import assembled, KernelSource, NAMES, structure, typede
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ...handwritten.layout import Divisor, MOST, stretches
-from ...rows import answer, At, gradient_of, Row, row, table, where
+from ...rows import answer, At, gradient_of, row, table, where
 from ...runtime.device import Device, InOrder, one_after_other, Run
 from ..arithmetic.elementwise import loop, looped
 from ..nn.softmax import Cube, output_cube
@@ -148,17 +141,6 @@ def _svm_gradient(at: At, a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
     return class_gradient(at.device, lines, out, label, d_data, None, **how)
 
 
-def _elementwise(device: Device, r: Request, f: Any, *names: str) -> ChosenKernel | None:
-    """`f(w, values)` of the inputs `names`, flat, as the one output; the others are not read."""
-    size = prod(r.inputs[0])
-    if not size:
-        return None
-    forward = r.op.forward_op or r.op
-    dtypes = dict(zip((*forward.inputs, "out"), (*r.dtypes, r.dtype)))
-    made = loop(device, f, [(size,)] * len(names), [dtypes[n] for n in names], (size,), r.dtype)
-    return looped(r, made, "cuda elementwise", [r.op.signature.needs.index(n) for n in names])
-
-
 def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
     """grad_scale, divided by the number of rows or by how many elements are above the threshold."""
     a, (shape,) = r.attrs, r.inputs
@@ -167,7 +149,9 @@ def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
         return None
     if a.normalization != "valid":
         scale = a.grad_scale / (max(1, prod(shape[:-1])) if a.normalization == "batch" else 1)
-        return _elementwise(device, r, lambda w: w.constant(scale))
+        return looped(
+            r, loop(device, lambda w: w.constant(scale), [], [], (n,), r.dtype), "cuda elementwise", ()
+        )
     wide = sum_type(r.dtype)
     fold = Fold(device, r.dtype, (n,), (1,), ABOVE, ADD, PLAIN, a.valid_thresh)
     spread_out = loop(
@@ -184,31 +168,13 @@ def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, scratch_bytes(pieces), "cuda loss gradient")
 
 
-def _formula(f: Any, *names: str) -> Row:
-    """A row for ``f(w, attributes, elements of one sample, *values)`` of the inputs `names`."""
+def _same(device: Device, r: Request) -> ChosenKernel | None:
+    n = (prod(r.inputs[0]),)
+    return looped(r, loop(device, lambda w, x: x, [n], [r.dtype], n, r.dtype), "cuda elementwise")
 
-    def answered(device: Device, r: Request) -> ChosenKernel | None:
-        each = max(1, prod(r.inputs[0][1:]))
-        return _elementwise(device, r, lambda w, *values: f(w, r.attrs, each, *values), *names)
-
-    return answered
-
-
-_same = _formula(lambda w, a, each, x: x, "data")
-_logistic = _formula(lambda w, a, each, x: 1 / (w("exp", -x) + 1), "data")
-_difference = _formula(lambda w, a, each, y, t: (y - t) * w.constant(a.grad_scale / each), "out", "label")
-_sign = _formula(
-    lambda w, a, each, y, t: (w.one_where("gt", y, t) - 0.5) * w.constant(2 * a.grad_scale / each),
-    "out",
-    "label",
-)
 
 rows = table(
-    (LinearRegressionOutput, _same, _difference),
-    (LogisticRegressionOutput, _logistic, _difference),
-    (MAERegressionOutput, _same, _sign),
-    (SVMOutput, _same, _svm_gradient),
+    (gradient_of(SVMOutput), _svm_gradient, None),
     (MakeLoss, _same, _make_loss_gradient),
     (gradient_of(SoftmaxOutput), _softmax_output_gradient, None),
-    (gradient_of(make_loss), _formula(lambda w, a, each: w.number(1.0)), None),
 )

@@ -6,7 +6,6 @@ pass in which the reduced array is broadcast.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from math import prod
 from typing import Any
@@ -19,13 +18,12 @@ from .....ops.reduce.reduce import kept_shape, SpreadLike
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .....te.expression import ExpressionValue, Writer
 from ....base import ChosenKernel, Request
-from ....elementwise.program import kinds_of
 from ...compiler.kinds import floating, known
 from ...handwritten import fold as folds
 from ...handwritten.fold import ADD, DIVIDED, Fold, folded, LARGEST, MULTIPLY, PLAIN, SAME, sum_type
-from ...rows import answer, table
+from ...rows import answer, gradient_of, table
 from ...runtime.device import Device, InOrder, nothing, Run
-from ..arithmetic.elementwise import loop, looped
+from ..arithmetic.elementwise import loop
 
 _BYTE = as_dtype("uint8")
 
@@ -107,44 +105,7 @@ def _moments(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, scratch_bytes(pieces), "cuda moments")
 
 
-# -- backward: formulas of the values that `backward` reads, in its order
-
-
-def _known(w: Writer, x: ExpressionValue) -> ExpressionValue:
-    return w.one_where("eq", x, x)
-
-
-def _norm_slope(
-    w: Writer, a: Any, d: ExpressionValue, x: ExpressionValue, y: ExpressionValue
-) -> ExpressionValue:
-    return d * (w("sign", x) if a.ord == 1 else x / (y + w.one_where("eq", y, 0.0)))
-
-
-_GRADIENTS: dict[str, Callable[..., ExpressionValue]] = {
-    "sum": lambda w, a, count, d: d,
-    "mean": lambda w, a, count, d: d / w.constant(count),
-    "prod": lambda w, a, count, d, x, y: y / x * d,
-    "nansum": lambda w, a, count, d, x: _known(w, x) * d,
-    "nanprod": lambda w, a, count, d, x, y: w("select", w("ne", x, x), 0.0, y / x * d),
-    "norm": lambda w, a, count, d, x, y: _norm_slope(w, a, d, x, y),
-    "logsumexp": lambda w, a, count, d, x, y: w("exp", x - y) * d,
-}
-
-
-def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
-    (shape,), kinds = r.inputs, kinds_of(r)
-    if kinds is None or not prod(shape):
-        return None
-    target = kept_shape(r.attrs, shape)
-    count = prod(shape) // prod(target)
-    needs = r.op.signature.needs
-    views = [shape if n == "data" else target for n in needs]
-    kinds_of_needs = [kinds[n][1] for n in needs]
-
-    def formula(w: Writer, *values: ExpressionValue) -> ExpressionValue:
-        return _GRADIENTS[name](w, r.attrs, count, *values)
-
-    return looped(r, loop(device, formula, views, kinds_of_needs, shape, r.dtype), f"cuda {name} gradient")
+# -- backward
 
 
 def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -179,20 +140,6 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, scratch_bytes(pieces), "cuda moments gradient")
 
 
-def _spread(device: Device, r: Request) -> ChosenKernel | None:
-    """Kernel of a reduction's gradient that broadcasts."""
-    shape = r.inputs[1]
-    target = kept_shape(r.attrs, shape)
-    if not prod(shape) or not floating(r.dtype):
-        return None
-    count = prod(shape) // prod(target) if r.attrs.mean else 1
-
-    def formula(w: Writer, d: ExpressionValue) -> ExpressionValue:
-        return d / w.constant(count) if count != 1 else d
-
-    return looped(r, loop(device, formula, [target], [r.dtype], shape, r.dtype), "cuda spread", (0,))
-
-
 def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
     shape = r.inputs[1]
     kept = kept_shape(r.attrs, shape)
@@ -202,14 +149,9 @@ def _spread_gradient(device: Device, r: Request) -> ChosenKernel | None:
     return folded(r, fold, "cuda sum") if floating(r.dtype) else None
 
 
-def _both(name: str) -> tuple[Any, Any]:
-    """Rows of a reduction and, if it has one here, of its gradient."""
-    return partial(_reduction, name=name), partial(_gradient, name=name) if name in _GRADIENTS else None
-
-
 rows = table(
-    *((find_op(n), *_both(n)) for n in (*_FOLDS, "norm")),
-    (logsumexp, _logsumexp, partial(_gradient, name="logsumexp")),
+    *((find_op(n), partial(_reduction, name=n), None) for n in (*_FOLDS, "norm")),
+    (logsumexp, _logsumexp, None),
     (moments, _moments, _moments_gradient),
-    (SpreadLike, _spread, _spread_gradient),
+    (gradient_of(SpreadLike), _spread_gradient, None),
 )
