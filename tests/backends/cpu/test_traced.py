@@ -10,7 +10,7 @@ import pytest
 from mxlite import ops
 from mxlite.backends.cpu.compiled import call, load, Module, storable
 from mxlite.backends.cpu.compiled.codegen.doubles import Doubles
-from mxlite.backends.cpu.compiled.codegen.ir import Constant
+from mxlite.backends.cpu.compiled.codegen.ir import ConstantValue
 from mxlite.backends.cpu.compiled.codegen.traced import Tracer
 from mxlite.backends.cpu.compiled.random import samplers
 from mxlite.backends.cpu.compiled.random.parameters import PIECE
@@ -118,7 +118,7 @@ def test_values_of_two_types_do_not_meet():
 
 def test_numbers_are_constants_of_the_type_they_meet():
     f = Module().function("constants")
-    assert f.const(2.0) is f.const(2.0) and isinstance(f.const(2.0), Constant)
+    assert f.const(2.0) is f.const(2.0) and isinstance(f.const(2.0), ConstantValue)
     assert f.binary("and", f.as_int(f.const(2.0)), 16).type is f.ints
     assert f"and {f.ints} %v1, splat (i32 16)" in f.text()
     assert f.plus(f.thread, 0) is f.thread and f.times(3, 4) == 12 and f.times(f.thread, 0) == 0

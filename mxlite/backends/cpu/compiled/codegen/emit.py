@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from .....te.steps import Step
 from . import functions, widened
 from .emitter import Function
-from .ir import Constant, Value
+from .ir import ConstantValue, Value
 
 
 def _maximum(f: Function, a: Value, b: Value) -> Value:
@@ -19,7 +19,7 @@ def _minimum(f: Function, a: Value, b: Value) -> Value:
 
 
 def _is_number(a: Value) -> bool:
-    return isinstance(a, Constant)
+    return isinstance(a, ConstantValue)
 
 
 def _rounded(dtype: str) -> Callable[[Function, Value], Value]:

@@ -2,7 +2,7 @@
 
     t = type_of("float", 8)                       # <8 x float>
     x = Value(t, "%v1")                           # what an instruction makes, or a parameter
-    two = number(t, 2.0)                          # a Constant: it is known while code is written
+    two = number(t, 2.0)                          # a ConstantValue: it is known while code is written
     Instruction("fadd", (x, two), Value(t, "%v2"))
 
 A function is a list of blocks, a block a list of instructions, of which the last one is a branch or a return.
@@ -65,7 +65,7 @@ class Value:
         return self.name
 
 
-class Constant(Value):
+class ConstantValue(Value):
     """A value that is known while code is written. Equal ones are one object: see `number`."""
 
     __slots__ = ()
@@ -77,7 +77,7 @@ Operand = Value | int
 
 @functools.cache
 def _constant(type: Type, name: str) -> Value:
-    return Constant(type, name)
+    return ConstantValue(type, name)
 
 
 def number(type: Type, value: float) -> Value:
@@ -102,7 +102,7 @@ def zero(type: Type) -> Value:
     return _constant(type, "zeroinitializer")
 
 
-NULL = Constant(PTR, "null")
+NULL = ConstantValue(PTR, "null")
 
 
 @functools.cache
