@@ -149,3 +149,25 @@ def test_one_result_of_several_is_made_again_from_the_others():
     assert made.donors == (("arg0",),) or made.donors == (("arg1",),)
     t, _ = computation_of(made, tuple((*order, *node.attrs.shapes)[i] for i in places))
     assert sum(n[0] == "add" for n in t.nodes) == 1, "of the norm's epsilon, not of the sum"
+
+
+def test_a_node_that_does_not_join_has_axes_of_its_own(monkeypatch):
+    """A sum of gradients that could follow a smaller array's axes in a group that does not take it."""
+    x, w = mx.sym.var("x"), mx.sym.var("w")
+    y = mx.sym.LeakyReLU(x, w, act_type="prelu")
+    symbol = mx.sym.broadcast_minimum(y, mx.sym.swapaxes(y, dim1=0, dim2=3))
+    shapes = {"x": (8, 4, 64, 1), "w": (4,)}
+
+    def gradients() -> list[np.ndarray]:
+        exe = symbol.simple_bind(mx.cpu(), grad_req="write", **shapes)
+        rng = np.random.default_rng(3)
+        for _, a in sorted(exe.arg_dict.items()):
+            a[:] = rng.standard_normal(a.shape)
+        (out,) = exe.forward(is_train=True)
+        exe.backward([mx.nd.array(np.random.default_rng(4).standard_normal(out.shape))])
+        return [g.asnumpy() for _, g in sorted(exe.grad_dict.items())]
+
+    got = gradients()
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    for a, b in zip(got, gradients(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)

@@ -88,7 +88,7 @@ class GroupSearch:
                 joined = self.group[node] = Group(key, [], -1, {})
                 found.append(joined)
             if joined is not None:
-                self._take(joined, node)
+                self.take(joined, node)
             for e in (*node.inputs, *node.after):
                 made_by = self.group.get(e.node)
                 if made_by is not None and made_by.found() is not joined:
@@ -159,7 +159,8 @@ class GroupSearch:
                         longer -= self.graph.nbytes(Entry(m, i))
         return longer
 
-    def _take(self, group: Group, node: Node) -> None:
+    def take(self, group: Group, node: Node) -> None:
+        """Make a node a member of a group."""
         group.members.append(node)
         group.last = self.number[node]
         self.group[node] = group

@@ -117,22 +117,26 @@ class _ReductionSearch(GroupSearch):
     def joins(self, node: Node, key: Any, group: Group) -> bool:
         if key[1:] != group.key[1:]:
             return False
-        member = self.members[node]
-        read = [e for e in node.inputs if e.node in self.group and self.group[e.node].found() is group]
+        member, marks = self.members[node], self._marks(group)
+        read = self._read(node, group)
         if key[0] == group.key[0]:
-            marks = common_marks([member.formula.marks, self._marks(group)])
-            if marks is None:
+            both = common_marks([member.formula.marks, marks])
+            if both is None:
                 return False
-            own = Refinement(member.formula.domain, marks)
-            return all(broadcasts(self._shape(e, marks), own.shape(v)) for e in read for v in member.views(e))
-        if not member.formula.is_whole or not any(prod(self.graph.shapes[e]) == key[0] != 1 for e in read):
-            return False
-        marks = self._marks(group)
+            own = Refinement(member.formula.domain, both)
+            return all(broadcasts(self._shape(e, both), own.shape(v)) for e in read for v in member.views(e))
         shapes = {self._shape(e, marks) for e in read if prod(self.graph.shapes[e]) != 1}
-        if len(shapes) != 1 or prod(shapes.pop()) != key[0]:
-            return False
-        self.like[node] = next(e for e in read if prod(self.graph.shapes[e]) != 1)
-        return True
+        return member.formula.is_whole and len(shapes) == 1 and prod(shapes.pop()) == key[0]
+
+    def take(self, group: Group, node: Node) -> None:
+        if prod(self.members[node].formula.domain) != group.key[0]:
+            made = (e for e in self._read(node, group) if prod(self.graph.shapes[e]) != 1)
+            self.like[node] = next(made)
+        super().take(group, node)
+
+    def _read(self, node: Node, group: Group) -> list[Entry]:
+        """What a node reads of a group."""
+        return [e for e in node.inputs if e.node in self.group and self.group[e.node].found() is group]
 
     def _marks(self, group: Group) -> Marks:
         found = common_marks(self.members[n].formula.marks for n in group.members if n not in self.like)
