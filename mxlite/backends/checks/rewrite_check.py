@@ -136,7 +136,8 @@ class _Check:
         for graph in (self.before, self.after):
             shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
             for i, e in enumerate(self.before.outputs):
-                if _can_start(e) and is_floating(graph.dtypes[graph.outputs[i]]):
+                starts_in_one = _can_start(e) or _can_start(self.after.outputs[i])  # a loss may have moved
+                if starts_in_one and is_floating(graph.dtypes[graph.outputs[i]]):
                     heads.setdefault(i, variable(f"head gradient {i}"))
                     shapes[heads[i]], dtypes[heads[i]] = self.before.shapes[e], self.before.dtypes[e]
             known = replace(graph, shapes=shapes, dtypes=dtypes)

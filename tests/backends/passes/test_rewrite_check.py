@@ -18,6 +18,9 @@ from mxlite.executor.request.infer import infer
 from mxlite.graph import Entry, Graph, Node, Op, Rewriter, variable
 from mxlite.ops.elementwise.elemwise import elemwise_add
 from tests.backends.passes.pass_lists import as_pass, rewritten
+from tests.differential import agreement
+from tests.differential.network import Call, Network, Value, Variable
+from tests.differential.setting import Setting
 
 
 @pytest.fixture(autouse=True)
@@ -223,3 +226,23 @@ def test_a_graph_is_evaluated_as_the_unplanned_reference_computes_it(monkeypatch
     assert all((values[n] == v).all() for n, v in before.items())
     again = evaluated(graph, values, graph.outputs, True)
     assert all(again[e].tobytes() == trained[e].tobytes() for e in graph.outputs)
+
+
+@pytest.mark.parametrize("pipeline", ["cpu", "gpu passes"])
+def test_a_loss_behind_which_its_axes_are_put_back_has_the_same_gradients(pipeline):
+    """The output is the transposition of a loss then, whose gradient would be given from outside."""
+    x, w = Variable("data", (4, 4, 4, 4), "data"), Variable("w", (4, 4, 3, 3), "weight")
+    size = dict(kernel=(2, 2), stride=(2, 2), pool_type="max")
+    calls = (
+        Call(
+            "conv",
+            "Convolution",
+            (Value("data"), Value("w")),
+            ((4, 4, 4, 4),),
+            dict(kernel=(3, 3), num_filter=4, pad=(1, 1), no_bias=True),
+        ),
+        Call("pool", "Pooling", (Value("conv"),), ((4, 4, 2, 2),), size),
+        Call("loss", "make_loss", (Value("pool"),), ((4, 4, 2, 2),)),
+    )
+    network = Network((x, w), calls, (Value("loss"),), frozenset({"data"}))
+    assert agreement.judge(network, Setting(pipeline=pipeline, how="train")).wrong == ""
