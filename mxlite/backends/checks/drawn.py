@@ -1,6 +1,6 @@
 """Random values for the variables of a graph, valid for its operators.
 
-a label, an index, a length       0 or 1: looked-up axes have a first and mostly a second position
+a label, an index, a length       0 or 1: looked-up axes have a first and mostly a second position; else 0
 statistics, states of optimizers  [0.5, 1.5): divisors, or arguments of roots
 everything else                   normal
 """
@@ -60,14 +60,16 @@ def _is_count(node: Node, name: str) -> bool:
     return not is_number and bool(made or op.gradient_is)
 
 
-def drawn(graph: Graph, kinds: Mapping[str, str], sway: float = 0.0) -> dict[str, np.ndarray]:
+def drawn(
+    graph: Graph, kinds: Mapping[str, str], sway: float = 0.0, positions: int = 2
+) -> dict[str, np.ndarray]:
     """A value for each variable by its name, always the same; each number that is not a count is multiplied
-    by up to 1 + `sway`.
+    by up to 1 + `sway`. Counts are below `positions`.
     """
-    return {n.name: _value(graph, n, kinds[n.name], sway) for n in graph.variables}
+    return {n.name: _value(graph, n, kinds[n.name], sway, positions) for n in graph.variables}
 
 
-def _value(graph: Graph, node: Node, kind: str, sway: float) -> np.ndarray:
+def _value(graph: Graph, node: Node, kind: str, sway: float, positions: int) -> np.ndarray:
     shape, dtype = graph.shapes[Entry(node)], graph.dtypes[Entry(node)]
     rng = np.random.default_rng(crc32(node.name.encode()))
     if node.name == LOSS_SCALE:
@@ -77,7 +79,7 @@ def _value(graph: Graph, node: Node, kind: str, sway: float) -> np.ndarray:
     if node.name == HYPER:
         return np.broadcast_to(np.array([0.1, 0.01, 2.0, 2.0])[: shape[-1]], shape).astype(dtype)
     if kind == COUNT or not is_floating(dtype):
-        return rng.integers(0, 2, shape).astype(dtype)
+        return rng.integers(0, positions, shape).astype(dtype)
     numbers = rng.uniform(0.5, 1.5, shape) if kind == POSITIVE else rng.standard_normal(shape)
     if sway:
         numbers = numbers * (1 + sway * rng.uniform(-1, 1, shape))

@@ -246,3 +246,13 @@ def test_a_loss_behind_which_its_axes_are_put_back_has_the_same_gradients(pipeli
     )
     network = Network((x, w), calls, (Value("loss"),), frozenset({"data"}))
     assert agreement.judge(network, Setting(pipeline=pipeline, how="train")).wrong == ""
+
+
+def test_indices_along_an_axis_of_one_position_are_drawn_so():
+    rows = mx.sym.gather_nd(dense(mx.sym.var("data"), 6, "a"), mx.sym.var("indices"))
+    graph = graph_of(mx.sym.tanh(rows, name="last") + 1, data=(1, 5), indices=(1, 7))
+
+    def forgets(graph):
+        return without(graph, "last")
+
+    assert "differs by up to" in fault(forgets, graph)
