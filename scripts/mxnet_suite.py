@@ -6,10 +6,10 @@
 CHECKOUT is a checkout of MXNet (we compare with its tags 1.9.1 and 1.0.0); no part of it is kept here. Each
 file of FILES runs in its own process: once under this Python, where `import mxnet` gives mxlite
 (mxlite/core/alias.py), and once under the Python of the wheel (MXLITE_MXNET_PYTHON). A test counts if the
-wheel passes it; it is left out if its text concerns parts that mxlite does not have: Gluon, mx.np, handles of
-the C interface. With --results the outcomes are kept as JSON lines, and a second run reuses them, except
-those of tests that ran out of time, which load can cause: delete a file to rerun its tests. With --output a
-page of the counts, and of the tests that mxlite fails, is written into that folder.
+wheel passes it; it is left out if its text concerns parts that mxlite does not have: gluon.contrib, mx.np,
+handles of the C interface. With --results the outcomes are kept as JSON lines, and a second run reuses them,
+except those of tests that ran out of time, which load can cause: delete a file to rerun its tests. With
+--output a page of the counts, and of the tests that mxlite fails, is written into that folder.
 
 The tests were written for nose and numpy 1.x: stand-ins for nose, and for names removed from numpy, are
 installed in both processes. The exit code is 1 if mxlite fails a test that counts.
@@ -39,11 +39,12 @@ ROOT = SCRIPTS.parent
 GUIDE = ROOT / "docs" / "guide.md"
 FILES = """
     attr autograd base contrib_autograd contrib_control_flow contrib_krprod contrib_operator contrib_optimizer
-    contrib_text engine engine_import exc_handling executor higher_order_grad image infer_shape infer_type
-    init io kvstore metric model_parallel module multi_device_exec ndarray operator optimizer profiler random
+    contrib_text engine engine_import exc_handling executor gluon gluon_data gluon_data_vision gluon_model_zoo
+    gluon_rnn gluon_save gluon_trainer gluon_utils higher_order_grad image infer_shape infer_type init io
+    kvstore loss metric model_parallel module multi_device_exec ndarray operator optimizer profiler random
     recordio rnn runtime sparse_ndarray sparse_operator symbol test_utils thread_local viz
 """.split()
-"""Files on Symbol, NDArray, Module and related parts; each tag has most of them."""
+"""Files on Symbol, NDArray, Module, Gluon and related parts; each tag has most of them."""
 
 
 def _run(python: str, path: list[str], tests: Path, file: Path, given: argparse.Namespace) -> None:

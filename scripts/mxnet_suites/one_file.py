@@ -24,10 +24,10 @@ from pathlib import Path
 from . import stand_ins
 
 NOT_OURS = re.compile(
-    r"gluon|use_np\b|\bmx\.np\b|\bmx\.npx\b|\bnpx\.|_LIB\b|check_call|svrg|_NumpyArrayScope|\bnn\.|Block\b|"
-    r"_BlockScope|CachedOp|NDArrayHandle|_gen_atomic_symbol"
+    r"gluon\.contrib|estimator|use_np\b|\bmx\.np\b|\bmx\.npx\b|\bnpx\.|_LIB\b|check_call|svrg|_NumpyArrayScope|"
+    r"CachedOp|NDArrayHandle|_gen_atomic_symbol"
 )
-"""Matches the text of tests of Gluon, mx.np, the C interface or SVRG, which mxlite does not have."""
+"""Matches the text of tests of gluon.contrib, mx.np, the C interface or SVRG, which mxlite does not have."""
 
 
 def _tests(module: types.ModuleType) -> list[tuple[str, object, str]]:

@@ -110,3 +110,5 @@ def install() -> None:
         for name in ("gluon.contrib", "np", "npx", "numpy", "numpy_extension", "contrib.amp"):
             _absent(f"mxnet.{name}")
         mx.np, mx.npx = sys.modules["mxnet.np"], sys.modules["mxnet.npx"]
+        mx.numpy, mx.numpy_extension = sys.modules["mxnet.numpy"], sys.modules["mxnet.numpy_extension"]
+        mx.nd.ndarray._STORAGE_TYPE_STR_TO_ID = {"undefined": -1, "default": 0, "row_sparse": 1, "csr": 2}

@@ -66,8 +66,8 @@ def page(suites: Mapping[str, Sequence[File]], why: Mapping[str, str]) -> str:
     return "\n".join(
         [
             "The tests are MXNet's own, out of a checkout of each version: those in files on what mxlite",
-            "has, without tests whose text names Gluon, mx.np, the C interface or SVRG. A test counts if the",
-            "wheel passes it.",
+            "has, without tests whose text names gluon.contrib, mx.np, the C interface or SVRG. A test",
+            "counts if the wheel passes it.",
             "",
             *(
                 [f"Not run on both sides, and in no number here: {', '.join(missing)}.", ""]

@@ -12,7 +12,9 @@ from mxlite.gluon.model_zoo import vision
     ("name", "size", "millions"),
     [("resnet18_v1", 32, 11.7), ("resnet50_v1", 32, 25.6), ("resnet18_v2", 32, 11.7),
      ("resnet50_v2", 32, 25.6), ("mobilenet0.25", 32, 0.47), ("alexnet", 224, 61.1),
-     ("vgg11_bn", 224, 132.9)],
+     ("vgg11_bn", 224, 132.9), ("densenet121", 224, 7.98), ("densenet161", 224, 28.68),
+     ("inceptionv3", 299, 23.83), ("mobilenetv2_1.0", 32, 3.50), ("mobilenetv2_0.25", 32, 1.52),
+     ("squeezenet1.0", 224, 1.248), ("squeezenet1.1", 224, 1.235)],
 )  # fmt: skip
 def test_a_network_has_its_number_of_parameters(name, size, millions):
     net = vision.get_model(name)
@@ -33,6 +35,20 @@ def test_names_are_those_of_mxnet():
     assert "resnetv10_stage2_conv2_weight" in names and names[-1] == "resnetv10_dense0_bias"
     assert "resnetv20_stage1_batchnorm0_gamma" in second.collect_params()
     assert "features.4.0.body.0.weight" in first._structured()
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "middle", "last"),
+    [("densenet121", 606, "densenet0_stage3_batchnorm21_running_var", "densenet0_dense0_bias"),
+     ("inceptionv3", 472, "inception30_C2_batchnorm7_gamma", "inception30_dense0_bias"),
+     ("mobilenetv2_1.0", 266, "mobilenetv20_features_linearbottleneck8_batchnorm1_running_mean",
+      "mobilenetv20_output_pred_weight"),
+     ("squeezenet1.0", 52, "squeezenet0_conv13_weight", "squeezenet0_conv25_bias")],
+)  # fmt: skip
+def test_arrays_have_the_names_that_the_wheel_gives_them(name, count, middle, last):
+    with mx.name.NameManager():
+        names = list(vision.get_model(name).collect_params())
+    assert (len(names), names[count // 2], names[-1]) == (count, middle, last)
 
 
 def test_a_resnet_trains_inside_a_budget():
@@ -59,6 +75,10 @@ def test_what_is_not_there_is_told(tmp_path):
         vision.get_model("resnet18_v1", pretrained=True, root=str(tmp_path))
     with pytest.raises(mx.RangeError, match="ResNet has 18, 34"):
         vision.get_resnet(1, 20)
+    with pytest.raises(mx.RangeError, match="DenseNet has 121, 161"):
+        vision.get_densenet(120)
+    with pytest.raises(mx.RangeError, match=r"SqueezeNet has version 1\.0 and 1\.1"):
+        vision.get_squeezenet("1.2")
 
 
 def test_parameters_are_read_from_a_local_file(tmp_path):

@@ -207,3 +207,14 @@ def test_options_that_do_not_exist_are_told():
         rnn.LSTM(3, projection_size=2)
     with pytest.raises(mx.ShapeError, match="length is 4, but the inputs are"):
         rnn.GRUCell(3).unroll(4, mx.nd.array(X), layout="TNC")
+
+
+@pytest.mark.parametrize("kind", [rnn.RNNCell, rnn.LSTMCell, rnn.GRUCell])
+def test_nodes_of_a_cell_are_named_by_their_places(kind):
+    cell = kind(4, prefix="rnn_")
+    for _ in range(2):  # the second sequence begins anew
+        outputs, _ = cell.unroll(3, [mx.sym.Variable(f"x{i}") for i in range(3)])
+        names = mx.sym.Group(outputs).list_outputs()
+        assert names == ["rnn_t0_out_output", "rnn_t1_out_output", "rnn_t2_out_output"]
+    inside = [name for name in outputs[-1].get_internals().list_outputs() if name.startswith("rnn_t")]
+    assert len(set(inside)) == len(inside)

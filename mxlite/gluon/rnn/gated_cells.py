@@ -44,19 +44,37 @@ class _GatedCell(HybridRecurrentCell):
         info = {"shape": (batch_size, self._hidden_size), "__layout__": "NC"}
         return [dict(info) for _ in range(self._num_states)]
 
+    def reset(self) -> None:
+        """Begin a new sequence: the next call is that of place 0."""
+        super().reset()
+        self._place = -1
+
+    def _named(self, name: str) -> str:
+        """A node's name at this place of the sequence, as MXNet has it: t0_out."""
+        return f"t{self._place}_{name}"
+
     def _products(self, F: Any, x: Any, state: Any, p: dict[str, Any]) -> tuple[Any, Any]:
-        """W x + b and V h + c, the gates side by side."""
-        rows = self._gates * self._hidden_size
-        i2h = F.FullyConnected(x, p["i2h_weight"], p["i2h_bias"], num_hidden=rows, name="i2h")
-        return i2h, F.FullyConnected(state, p["h2h_weight"], p["h2h_bias"], num_hidden=rows, name="h2h")
+        """W x + b and V h + c of the next place, the gates side by side."""
+        self._place += 1
+        i2h, h2h = (
+            F.FullyConnected(
+                value,
+                p[f"{name}_weight"],
+                p[f"{name}_bias"],
+                num_hidden=self._gates * self._hidden_size,
+                name=self._named(name),
+            )
+            for name, value in (("i2h", x), ("h2h", state))
+        )
+        return i2h, h2h
 
     def __repr__(self) -> str:
         shape = self.i2h_weight.shape
         return f"{type(self).__name__}({shape[1] or None} -> {shape[0]})"
 
 
-def _activated(F: Any, x: Any, activation: Any) -> Any:
-    return F.Activation(x, act_type=activation) if isinstance(activation, str) else activation(x)
+def _activated(F: Any, x: Any, activation: Any, name: str | None = None) -> Any:
+    return F.Activation(x, act_type=activation, name=name) if isinstance(activation, str) else activation(x)
 
 
 class RNNCell(_GatedCell):
@@ -94,7 +112,7 @@ class RNNCell(_GatedCell):
     def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
         """The output and the new states."""
         i2h, h2h = self._products(F, inputs, states[0], params)
-        out = _activated(F, i2h + h2h, self._activation)
+        out = _activated(F, i2h + h2h, self._activation, self._named("out"))
         return out, [out]
 
 
@@ -136,10 +154,10 @@ class LSTMCell(_GatedCell):
     def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
         """The output and the new states."""
         i2h, h2h = self._products(F, inputs, states[0], params)
-        i, f, g, o = F.SliceChannel(i2h + h2h, num_outputs=4, name="slice")
+        i, f, g, o = F.SliceChannel(i2h + h2h, num_outputs=4, name=self._named("slice"))
         i, f, o = (_activated(F, gate, self._recurrent_activation) for gate in (i, f, o))
         cell = f * states[1] + i * _activated(F, g, self._activation)
-        out = o * _activated(F, cell, self._activation)
+        out = F.elemwise_mul(o, _activated(F, cell, self._activation), name=self._named("out"))
         return out, [out, cell]
 
 
@@ -154,8 +172,10 @@ class GRUCell(_GatedCell):
     def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
         """The output and the new states."""
         i2h, h2h = self._products(F, inputs, states[0], params)
-        ri, zi, gi = F.SliceChannel(i2h, num_outputs=3, name="i2h_slice")
-        rh, zh, gh = F.SliceChannel(h2h, num_outputs=3, name="h2h_slice")
-        r, z = F.sigmoid(ri + rh), F.sigmoid(zi + zh)
-        out = (1.0 - z) * F.tanh(gi + r * gh) + z * states[0]
+        ri, zi, gi = F.SliceChannel(i2h, num_outputs=3, name=self._named("i2h_slice"))
+        rh, zh, gh = F.SliceChannel(h2h, num_outputs=3, name=self._named("h2h_slice"))
+        r = F.sigmoid(ri + rh, name=self._named("r_act"))
+        z = F.sigmoid(zi + zh, name=self._named("z_act"))
+        fresh = (1.0 - z) * F.tanh(gi + r * gh, name=self._named("h_act"))
+        out = F.elemwise_add(fresh, z * states[0], name=self._named("out"))
         return out, [out]

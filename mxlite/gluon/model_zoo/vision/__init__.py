@@ -6,6 +6,15 @@ from typing import Any
 
 from ....core.errors import nearest, UnknownNameError
 from .alexnet import AlexNet as AlexNet, alexnet as alexnet
+from .densenet import (
+    DenseNet as DenseNet,
+    densenet121 as densenet121,
+    densenet161 as densenet161,
+    densenet169 as densenet169,
+    densenet201 as densenet201,
+    get_densenet as get_densenet,
+)
+from .inception import Inception3 as Inception3, inception_v3 as inception_v3
 from .mobilenet import (
     get_mobilenet as get_mobilenet,
     MobileNet as MobileNet,
@@ -13,6 +22,14 @@ from .mobilenet import (
     mobilenet0_25 as mobilenet0_25,
     mobilenet0_75 as mobilenet0_75,
     mobilenet1_0 as mobilenet1_0,
+)
+from .mobilenet_v2 import (
+    get_mobilenet_v2 as get_mobilenet_v2,
+    mobilenet_v2_0_5 as mobilenet_v2_0_5,
+    mobilenet_v2_0_25 as mobilenet_v2_0_25,
+    mobilenet_v2_0_75 as mobilenet_v2_0_75,
+    mobilenet_v2_1_0 as mobilenet_v2_1_0,
+    MobileNetV2 as MobileNetV2,
 )
 from .resnet import (
     BasicBlockV1 as BasicBlockV1,
@@ -33,6 +50,12 @@ from .resnet import (
     ResNetV1 as ResNetV1,
     ResNetV2 as ResNetV2,
 )
+from .squeezenet import (
+    get_squeezenet as get_squeezenet,
+    SqueezeNet as SqueezeNet,
+    squeezenet1_0 as squeezenet1_0,
+    squeezenet1_1 as squeezenet1_1,
+)
 from .vgg import (
     get_vgg as get_vgg,
     VGG as VGG,
@@ -47,13 +70,20 @@ from .vgg import (
 )
 
 _MODELS = {
-    f.__name__.replace("0_", "0.").replace("1_0", "1.0") if f.__name__.startswith("mobile") else f.__name__: f
+    f.__name__: f
     for f in (
-        alexnet, mobilenet0_25, mobilenet0_5, mobilenet0_75, mobilenet1_0,
+        alexnet, densenet121, densenet161, densenet169, densenet201,
         resnet18_v1, resnet34_v1, resnet50_v1, resnet101_v1, resnet152_v1,
         resnet18_v2, resnet34_v2, resnet50_v2, resnet101_v2, resnet152_v2,
         vgg11, vgg13, vgg16, vgg19, vgg11_bn, vgg13_bn, vgg16_bn, vgg19_bn,
     )
+} | {
+    "inceptionv3": inception_v3,
+    "mobilenet0.25": mobilenet0_25, "mobilenet0.5": mobilenet0_5,
+    "mobilenet0.75": mobilenet0_75, "mobilenet1.0": mobilenet1_0,
+    "mobilenetv2_0.25": mobilenet_v2_0_25, "mobilenetv2_0.5": mobilenet_v2_0_5,
+    "mobilenetv2_0.75": mobilenet_v2_0_75, "mobilenetv2_1.0": mobilenet_v2_1_0,
+    "squeezenet1.0": squeezenet1_0, "squeezenet1.1": squeezenet1_1,
 }  # fmt: skip
 
 
