@@ -13,7 +13,8 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from multiprocessing.pool import Pool, ThreadPool
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from ...core import StateError
@@ -75,19 +76,17 @@ class DataLoader:
         self._timeout = timeout
         ahead = 2 * self._num_workers if prefetch is None else whole("DataLoader: prefetch", prefetch, 0)
         self._prefetch = max(ahead, 1)
-        self._pool: Pool | None = None
+        self._pool: Executor | None = None
         if self._num_workers:
             begin = (dataset, self._batchify)
             if thread_pool:
-                self._pool = ThreadPool(self._num_workers)
+                self._pool = ThreadPoolExecutor(self._num_workers)
             else:
                 kinds = multiprocessing.get_all_start_methods()
                 context = multiprocessing.get_context("fork" if "fork" in kinds else None)
-                with warnings.catch_warnings():
-                    # Python 3.12 warns of locks that threads hold in a fork; mxlite's are open there, see
-                    # `core/process/forks.py`.
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    self._pool = context.Pool(self._num_workers, _begin, begin)
+                # Its shutdown waits for no batch. That of multiprocessing.Pool may for ever: it reads ten of
+                # those that workers still write, and then asks for the lock under which they do.
+                self._pool = ProcessPoolExecutor(self._num_workers, context, _begin, begin)
             self._is_remote = not thread_pool
             weakref.finalize(self, _end, self._pool)
 
@@ -112,20 +111,34 @@ class DataLoader:
                 if asked is None:
                     more = False
                 elif self._is_remote:
-                    waiting.append(pool.apply_async(_remote_batch, (asked,)))
+                    waiting.append(self._asked(pool, _remote_batch, asked))
                 else:
-                    waiting.append(pool.apply_async(_batch, (self._dataset, self._batchify, asked)))
+                    waiting.append(self._asked(pool, _batch, self._dataset, self._batchify, asked))
             if waiting:
                 yield self._got(waiting.popleft())
 
+    @staticmethod
+    def _asked(pool: Executor, make: Callable[..., Any], *arguments: Any) -> Any:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of locks that threads hold in a fork; mxlite's are open there, see
+            # `core/process/forks.py`. The first call forks the workers.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return pool.submit(make, *arguments)
+
     def _got(self, result: Any) -> Any:
         try:
-            return result.get(self._timeout)
-        except multiprocessing.TimeoutError:
+            return result.result(self._timeout)
+        except TimeoutError:
+            if result.done():  # the sample's own
+                raise
             raise StateError(
                 f"DataLoader: no worker gave a batch within {self._timeout} seconds. A sample may take too "
-                f"long "
-                f"(timeout=), or a worker process was killed, as it is when memory runs out (num_workers=)."
+                f"long (timeout=)."
+            ) from None
+        except BrokenProcessPool:
+            raise StateError(
+                "DataLoader: a worker process ended, as one does when memory runs out (num_workers=). Make "
+                "another loader."
             ) from None
 
 
@@ -147,6 +160,5 @@ def _remote_batch(numbers: list[int]) -> Any:
     return _batch(*_mine, numbers)
 
 
-def _end(pool: Pool) -> None:
-    pool.terminate()
-    pool.join()
+def _end(pool: Executor) -> None:
+    pool.shutdown(wait=False, cancel_futures=True)

@@ -1,5 +1,11 @@
 """Data sets, samplers, batches and the workers that make them."""
 
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -119,3 +125,41 @@ def test_records_are_read_here_and_in_workers(tmp_path):
     for workers in (0, 2):
         loader = data.DataLoader(numbers, 3, num_workers=workers)
         assert np.concatenate([b.asnumpy() for b in loader]).tolist() == list(range(6))
+
+
+DROPPED = """
+import numpy as np
+import mxlite as mx
+
+for i in range(4):
+    loader = mx.gluon.data.DataLoader(np.zeros((300, 20_000)), batch_size=8, num_workers=6)
+    batches = iter(loader)
+    next(batches)
+    del batches, loader  # while workers write more than a pipe holds
+print("ended")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="workers are forks")
+def test_a_loader_that_is_dropped_early_ends_at_once():
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "ended", done.stderr
+
+
+class Fatal:
+    """A data set whose last samples end the process that asks for them."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, i: int) -> Any:
+        if i >= 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.zeros(3)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="workers are forks")
+def test_a_worker_that_is_killed_is_told_at_once():
+    with pytest.raises(mx.StateError, match="a worker process ended"):
+        for _ in mx.gluon.data.DataLoader(Fatal(), batch_size=4, num_workers=1):
+            pass
