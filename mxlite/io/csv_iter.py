@@ -81,10 +81,13 @@ def _parsed(name: str, lines: list[tuple[int, str]], columns: int, dtype: np.dty
     """(lines, columns)."""
     if not lines:
         return np.empty((0, columns), dtype)
+    texts = [line for _, line in lines]
     try:
-        rows = np.loadtxt([line for _, line in lines], dtype, delimiter=",", ndmin=2, comments=None)
-        if rows.shape == (len(lines), columns):
-            return rows
+        # numpy looks for digits of whole numbers in a table of 256 letters, whatever letter there is.
+        if all(map(str.isascii, texts)):
+            rows = np.loadtxt(texts, dtype, delimiter=",", ndmin=2, comments=None)
+            if rows.shape == (len(lines), columns):
+                return rows
     except (ValueError, OverflowError):
         pass
     for number, line in lines:  # some line is malformed: find it

@@ -75,6 +75,16 @@ def test_malformed_csv_lines_are_named(csv, text, words):
         it.next()
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+@pytest.mark.parametrize("letter", ["\U0009f600", "\U0010ffff", "é", "٣"])
+def test_letters_beyond_ascii_are_refused(csv, letter, dtype):
+    """numpy reads outside of a table for them, and the process may end."""
+    csv["data_csv"].write_text(f"1,2,3\n{letter},2,3\n" * 20, encoding="utf-8")
+    it = mx.io.CSVIter(**csv, batch_size=2, dtype=dtype)
+    with pytest.raises(FormatError):
+        it.next()
+
+
 def test_a_batch_has_one_array_of_each_kind_as_mxnet_s_has(csv):
     it = mx.io.CSVIter(**csv, batch_size=2)
     assert it.iter_next()

@@ -39,7 +39,7 @@ def test_out_of_time():
         time.sleep(60)
 
 def test_left_out():
-    mx.gluon.nothing
+    mx.np.nothing
 """
 WHEEL = """
 __version__ = "1.9.1"
