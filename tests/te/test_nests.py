@@ -62,13 +62,14 @@ def test_what_is_kept_for_the_last_sweep_does_not_lie_over_what_that_reads():
     _close(run(found, outputs, arrays, {"y": "x"}), want, "over x")
 
 
+@pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_two_outputs_over_what_the_other_reads(order):
+def test_two_outputs_over_what_the_other_reads(order, axis):
     """They come in an order that works, or there is none."""
     t = Computation()
-    shapes = {"x": (30, 70), "y": (30, 1)}
+    shapes = {"x": (30, 70), "y": ((1, 70), (30, 1))[axis]}
     x, y = (t.input(n, s) for n, s in shapes.items())
-    outputs = {"a": x + y, "b": y + t.sum(x, (1,))}
+    outputs = {"a": x + y, "b": y + t.sum(x, (axis,))}
     outputs = {n: outputs[n] for n in order}
     over = {"a": "x", "b": "y"}
     rng = np.random.default_rng(5)
@@ -79,6 +80,23 @@ def test_two_outputs_over_what_the_other_reads(order):
     if found is not None:
         want = reference(t, outputs, arrays)
         _close(run(found, outputs, arrays, over), want, order)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reads_sum", [True, False])
+def test_what_another_output_of_a_nest_reads_is_there_before_it_is_written_over(axis, reads_sum):
+    t = Computation()
+    shapes = {"x": (30, 70), "y": ((1, 70), (30, 1))[axis]}
+    x, y = (t.input(n, s) for n, s in shapes.items())
+    total = t.sum(x, (axis,))
+    outputs = {"a": x * total + y if reads_sum else x + y, "b": total + 1.0}
+    rng = np.random.default_rng(6)
+    arrays = {n: rng.standard_normal(s).astype("f") for n, s in shapes.items()}
+    dtypes = dict.fromkeys((*shapes, *outputs), "float32")
+    found = nests_of(t, outputs, {n: v.shape for n, v in outputs.items()}, dtypes, {"b": frozenset({"y"})})
+    if found is not None:
+        want = reference(t, outputs, arrays)
+        _close(run(found, outputs, arrays, {"b": "y"}), want, (axis, reads_sum))
 
 
 def _many(rows, columns):

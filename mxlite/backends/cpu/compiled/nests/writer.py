@@ -280,6 +280,11 @@ class NestWriter:
             )
         kept = [(i, x) for i, x in n.stores if self.facts.is_kept(x)]
         whole = [(i, x) for i, x in n.stores if not self.facts.is_kept(x)]
+        roots = [*(i for i, _ in whole), *(i for i, _, _ in self.facts.final)]
+        roots += [i for *both, _ in n.adds for i in both]
+        if roots:  # what the last sweep reads may be overwritten by what is stored before it
+            needed = self.facts.needed(roots, self.facts.cache_writes)
+            self._prepare([i for i in needed if self.facts.is_unit[i]], points)
         for p in points:
             self._compute(self.facts.needed([i for i, _ in kept], p.values), p)
             for i, x in kept:
@@ -287,13 +292,7 @@ class NestWriter:
                     f.store(p.values[i], p.pointers[x], 0, x.dtype, p.mask)
                 else:
                     f.store_one(p.values[i], p.pointers[x], 0, x.dtype)
-        roots = [*(i for i, _ in whole), *(i for i, _, _ in self.facts.final)]
-        roots += [i for *both, _ in n.adds for i in both]
         if roots:
-            self._prepare(
-                [i for i in self.facts.needed(roots, self.facts.cache_writes) if self.facts.is_unit[i]],
-                points,
-            )
 
             def body(here: Sequence[_Point], carried: Sequence[Value]) -> list[Value]:
                 for p in here:
