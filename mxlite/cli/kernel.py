@@ -55,7 +55,7 @@ def _described(r: Request, title: str) -> str:
     kinds = kinds_of(r) if _has_computation(r.op) else None
     found = None if kinds is None else computation(r, {n: shape for n, (shape, _) in kinds.items()})
     if found is None:
-        return text + "\nThe operator declares no computation: the kernel is a library's, or written by hand."
+        return f"{text}\nThe operator declares no computation: its kernel is a library's, or written by hand."
     t, outputs, _ = found
     order = sorted(needed_by(t, [x.number for x in outputs.values()]))
     text += "\nWhat is computed:\n\n"

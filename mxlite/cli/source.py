@@ -174,7 +174,7 @@ def parse_shape(text: str) -> tuple[str, Dims]:
 
 
 def given_shapes(model: str, shapes: Sequence[str], inputs: Sequence[str]) -> dict[str, Dims]:
-    """What `--shape` or, for a module of PyTorch, `--input` say. Raises MXLiteError for the other one."""
+    """The shapes by `--shape` or, for modules of PyTorch, `--input`. Raises MXLiteError for the other one."""
     if model.startswith(TORCH):
         if shapes:
             raise MXLiteError(

@@ -36,6 +36,14 @@ class Expression:
     def first_step(self) -> int:
         return self.num_inputs + self.num_constants
 
+    def written(self, w: Any, inputs: Sequence[Any], constants: Sequence[float]) -> list[Any]:
+        """The outputs for these values of `w`, a Writer or a Computation."""
+        values = [*inputs, *(w.constant(x) for x in constants)]
+        for name, *operands in self.steps:
+            is_literal = name == "number"
+            values.append(w.number(*operands) if is_literal else w(name, *(values[x] for x in operands)))
+        return [values[x] for x in self.outputs]
+
     def only(self, outputs: Sequence[int]) -> Expression:
         """The expression with these of its outputs, and only the steps that they need."""
         if len(outputs) == len(self.outputs):

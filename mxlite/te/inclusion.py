@@ -39,8 +39,7 @@ class Refinement:
         ends = sorted(marks, reverse=True)
         self.rank = len(domain)
         self.lengths = tuple(x // y for x, y in pairwise(ends))
-        self.parts = []
-        """For each axis of the domain, its axes in the other one."""
+        self.parts = []  # for each axis of the domain, its axes in the other one
         for i in range(len(domain)):
             first, last = prod(domain[i:]), prod(domain[i + 1 :])
             self.parts.append([k for k, (x, y) in enumerate(pairwise(ends)) if x <= first and y >= last])

@@ -459,6 +459,9 @@ def test_explain_shows_the_loops_of_a_kernel(ask):
         name, *more = asked.split()
         code, out, _ = ask("explain", "--kernel", name, *more)
         assert code == 0 and "Loops:" in out, out
+    _, out, _ = ask("explain", "--kernel", "LayerNorm")
+    places = [out.index(text) for text in ("mean[i0] =", "std[i0] =", "gamma[i1]", "out[i0, i1] =")]
+    assert places == sorted(places), "what a row has once is stored before the sweep that reads the row again"
     _, out, _ = ask("explain", "--kernel", "sort")
     assert "declares no computation" in out
 

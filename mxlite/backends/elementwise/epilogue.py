@@ -46,9 +46,4 @@ class Epilogue:
 
     def written(self, w: Any, number: Any, *others: Any) -> Any:
         """The value for these values of a Writer or a Computation."""
-        e = self.expression
-        made = [number, *others, *(w.constant(x) for x in self.constants)]
-        for name, *operands in e.steps:
-            is_literal = name == "number"
-            made.append(w.number(*operands) if is_literal else w(name, *(made[x] for x in operands)))
-        return made[e.outputs[0]]
+        return self.expression.written(w, [number, *others], self.constants)[0]

@@ -47,14 +47,13 @@ class ComputationAttrs:
         of this one, or the number of its inputs and the index of an output.
         """
         t, made = computation_of(self, inputs)
-        for i, (x, shape) in enumerate(zip(made.values(), self.shapes)):
-            if (
-                i != which
-                and self.nodes[self.outputs[i]][0] not in LEAVES
-                and x.number != made[f"output{which}"].number
-            ):
-                t.nodes[x.number] = ("input", f"made{i}", x.shape if prod(x.shape) == prod(shape) else shape)
-        nodes, numbers = pruned(t, [made[f"output{which}"].number])
+        results = list(made.values())
+        root = results[which].number
+        for i, (x, shape) in enumerate(zip(results, self.shapes)):
+            # An array in which the tensor is spread has axes that what follows from the tensor lacks.
+            if x.number != root and t.nodes[x.number][0] not in LEAVES and prod(x.shape) == prod(shape):
+                t.nodes[x.number] = ("input", f"made{i}", x.shape)
+        nodes, numbers = pruned(t, [root])
         names = dict.fromkeys(node[1] for node in nodes if node[0] == "input")
         count = len(inputs)
         places = [int(n[4:]) + count if n.startswith("made") else int(n[3:]) for n in names]

@@ -138,7 +138,7 @@ class TileProgram:
         return not any(k.chosen.is_reference or k.added for k in self.kernels.values() if k.call.op in ops)
 
     def _accumulations(self, n: int) -> list[tuple[frozenset[str], float]]:
-        """What `adds` gives for call `n` in the first tile of its loops and in later ones."""
+        """The results of `adds` for call `n` in the first tile of its loops and in later ones."""
         loops = self.a.loops[: self.a.calls[n].level]
         firsts = product(*((0, 1) if x.num_tiles > 1 else (0,) for x in loops))
         return list(dict.fromkeys(self.adds(n, tiles) for tiles in firsts))

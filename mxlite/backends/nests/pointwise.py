@@ -10,7 +10,7 @@ from ...te.computation import common_shape, needed_by, operands_of, REDUCTIONS
 from ...te.expression import ExpressionValue, Writer
 from ..base import Request
 from ..elementwise.program import broadcasts, can_store, kinds_of, Program
-from .program import computation
+from .program import arrays_of, computation
 
 _OTHER = frozenset(REDUCTIONS) | {"index", "gather", "scatter"}
 
@@ -27,12 +27,9 @@ def pointwise(r: Request, known: frozenset[str], floats: frozenset[str]) -> Prog
 @functools.lru_cache(maxsize=1024)
 def _pointwise(r: Request, spelled: str, known: frozenset[str], floats: frozenset[str]) -> Program | None:
     """`spelled` are the attributes as text: 0.0 and -0.0 are equal, but not the same constant."""
-    op, a, kinds = r.op, r.attrs, kinds_of(r)
-    if kinds is None or (op.forward_op or op).compute_check is not None:
-        return None
-    ins = {n for n in op.input_names(a) if r.is_used(n) and n not in op.shape_only_names(a)}
-    outs = tuple(n for n in op.output_names(a) if r.is_used(n))
-    if not outs or any(0 in kinds[n][0] for n in (*ins, *outs)):
+    kinds = kinds_of(r)
+    ins, outs = arrays_of(r, kinds)
+    if kinds is None or not outs or (r.op.forward_op or r.op).compute_check is not None:
         return None
     if not can_store([kinds[n][1] for n in ins], [kinds[n][1] for n in outs], known, floats):
         return None
@@ -61,7 +58,7 @@ def _pointwise(r: Request, spelled: str, known: frozenset[str], floats: frozense
             values[i] = values[rest[0]]
         else:
             values[i] = w(kind, *(values[x] for x in operands_of(t.nodes[i])))
-    if not ins.issuperset(names) or not all(broadcasts(v, whole) for v in views):
+    if not set(names) <= set(ins) or not all(broadcasts(v, whole) for v in views):
         return None
     expression, constants = w.expression([values[outputs[n].number] for n in outs])
-    return Program(expression, constants, tuple(names), tuple(views), outs, whole)
+    return Program(expression, constants, tuple(names), tuple(views), tuple(outs), whole)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from ...graph.ir import Shape
+from ...graph.opdef import DType
 from ...te.computation import Computation, farthest, MOST_COUNTED, needed_by, operands_of
 from ...te.operator import computation as declared, Found
 from ..base import Request
@@ -28,11 +29,8 @@ def nests_for(r: Request, known: frozenset[str], wanted: frozenset[str] | None =
 def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[str] | None) -> Nests | None:
     """`spelled` are the attributes as text: 0.0 and -0.0 are equal, but not the same constant."""
     op, a, kinds = r.op, r.attrs, kinds_of(r)
-    if kinds is None:
-        return None
-    ins = [n for n in op.input_names(a) if r.is_used(n) and n not in op.shape_only_names(a)]
-    outs = [n for n in op.output_names(a) if r.is_used(n)]
-    if not outs or any(0 in kinds[n][0] for n in (*ins, *outs)):
+    ins, outs = arrays_of(r, kinds)
+    if kinds is None or not outs:
         return None
     long = {n for n in ins if str(kinds[n][1]) == "int64"}
     if not can_store([kinds[n][1] for n in ins if n not in long], [kinds[n][1] for n in outs], known):
@@ -52,6 +50,15 @@ def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[st
     donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
     dtypes = {n: str(kinds[n][1]) for n in (*ins, *outs)}
     return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, donors, wanted)
+
+
+def arrays_of(r: Request, kinds: Mapping[str, tuple[Shape, DType]] | None) -> tuple[list[str], list[str]]:
+    """The inputs that are read and the outputs that are made in a request, by name; none if one is empty."""
+    op, a = r.op, r.attrs
+    ins = [n for n in op.input_names(a) if r.is_used(n) and n not in op.shape_only_names(a)]
+    outs = [n for n in op.output_names(a) if r.is_used(n)]
+    is_empty = kinds is None or any(0 in kinds[n][0] for n in (*ins, *outs))
+    return ([], []) if is_empty else (ins, outs)
 
 
 def _are_indices(t: Computation, nodes: Iterable[int], names: Iterable[str]) -> bool:

@@ -9,8 +9,9 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.compiled import storable, usable
-from mxlite.backends.fused.computation import computation_of, FusedComputation
+from mxlite.backends.fused.computation import computation_of, ComputationAttrs, FusedComputation
 from mxlite.memplan import check
+from mxlite.te.computation import Computation, pruned
 from tests.backends.passes.pass_lists import left_out
 
 pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvmlite)")
@@ -137,7 +138,7 @@ def test_nodes_stay_apart_where():
 
 
 def test_one_result_of_several_is_made_again_from_the_others():
-    """What backward reads of a sum and its norm: the norm from the sum, without what this is the sum of."""
+    """Backward reads a sum and its norm: the norm comes from the sum, without the terms of that."""
     total = X + B
     symbol = mx.sym.Group([total, mx.sym.RMSNorm(total, mx.sym.reshape(G, shape=(WIDTH,)))])
     exe = symbol.simple_bind(mx.cpu(), grad_req="null", **SHAPES)
@@ -171,3 +172,16 @@ def test_a_node_that_does_not_join_has_axes_of_its_own(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
     for a, b in zip(got, gradients(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4)
+
+
+def test_a_result_that_an_array_only_repeats_is_computed_again():
+    """The array has axes that the mean lacks, and so would what is made of it."""
+    t = Computation()
+    mean = t.mean(t.input("arg0", (6, 8)), (1,))
+    nodes, numbers = pruned(t, [mean.number, (mean * 2.0).number])
+    kind = np.dtype("f")
+    attrs = ComputationAttrs(nodes, numbers, ((6, 8), (6, 1)), (kind, kind), (kind,), ((), ()))
+    made, places = attrs.from_others(1, ((6, 8),))
+    assert places == (0,), "from the data, not from the array in which the mean is repeated"
+    _, outputs = computation_of(made, ((6, 8),))
+    assert outputs["output0"].shape == (6, 1)

@@ -5,7 +5,7 @@
               shortcut                                  shortcut
 
 Groups contain nodes of one shape, on one side of the border between forward and backward, and with the same
-annotations; how they grow says `groups.py`.
+annotations; `groups.py` says how they grow.
 """
 
 from __future__ import annotations

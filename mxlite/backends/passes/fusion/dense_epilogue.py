@@ -77,7 +77,7 @@ def _result(node: Node) -> Entry | None:
 
 
 def _choices(graph: Graph, readers: Readers, node: Node) -> Iterator[_Fused]:
-    """What the product `node` may be fused with, the most first."""
+    """The fusions that the product `node` may have, the longest first."""
     if node.op is FullyConnected:
         yield from _layers(graph, readers, node)
     elif (slope := _slope(graph, readers, node)) is not None:

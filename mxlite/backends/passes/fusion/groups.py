@@ -96,8 +96,8 @@ class GroupSearch:
         return [g for g in found if g.into is None and len(g.members) > 1]
 
     def key(self, node: Node) -> Any:
-        """Common to all members of a group, the shape of their domain first; None for a node that cannot be
-        in one.
+        """Common to all members of a group; None for a node that cannot be in one. Where its first part is a
+        shape, nodes join that read one array of that shape, too.
         """
         raise NotImplementedError
 

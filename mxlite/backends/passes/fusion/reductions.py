@@ -6,11 +6,11 @@
     x -> square -> mean -> rsqrt -> mul     [square, mean, rsqrt, mul]
     x ------------------------------^
 
-What lies between them is neither written nor read: a kernel sweeps over an array once for each level of
+The arrays between them are neither written nor read: a kernel sweeps over an array once for each level of
 reductions, and computes anew what it needs. Members are operators that declare a computation and have no
 better kernel than the loop nests made of it, and elementwise ones: chains, by the time that this pass runs.
 All are computed over one domain; steps on what has fewer axes, such as a mean, join those that make it.
-How groups grow says `groups.py`.
+`groups.py` says how groups grow.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def reductions(step: Step, target: Target) -> Step:
 
 @dataclass(frozen=True, eq=False)
 class _Formula:
-    """What a call computes: `nodes` of a computation, and its outputs, each a number with the shape of its
+    """The computation of a call: `nodes`, and its outputs, each a number of a node with the shape of its
     tensor. `domain`: the shape of all its axes. `is_chain`: it is made of steps alone, and `is_whole` if each
     array that it reads has the whole domain or is one number, too.
     """
@@ -135,7 +135,7 @@ class _ReductionSearch(GroupSearch):
         super().take(group, node)
 
     def _read(self, node: Node, group: Group) -> list[Entry]:
-        """What a node reads of a group."""
+        """The inputs of a node that a group makes."""
         return [e for e in node.inputs if e.node in self.group and self.group[e.node].found() is group]
 
     def _marks(self, group: Group) -> Marks:
@@ -207,7 +207,7 @@ class _ReductionSearch(GroupSearch):
         return tuple(f"arg{i}" for i, e in enumerate(inputs) if (graph.shapes[e], graph.dtypes[e]) == kind)
 
     def _member(self, node: Node) -> _Member | None:
-        """What `node` computes; None if it cannot be part of another node."""
+        """`node` as a member of groups; None if it cannot be one."""
         graph, op = self.graph, node.op
         assert op is not None
         wanted = self.wanted(node)
@@ -254,11 +254,8 @@ def _of_expression(
 ) -> _Formula:
     """`spelled` are the constants as text: 0.0 and -0.0 are equal, but not the same."""
     t = Computation()
-    values = [t.input(f"x{i}", v) for i, v in enumerate(views)]
-    values += [t.constant(c) for c in constants]
-    for name, *operands in expression.steps:
-        values.append(t.number(operands[0]) if name == "number" else t(name, *(values[x] for x in operands)))
-    made = {f"y{i}": values[number] for i, number in enumerate(expression.outputs)}
+    inputs = [t.input(f"x{i}", v) for i, v in enumerate(views)]
+    made = {f"y{i}": x for i, x in enumerate(expression.written(t, inputs, constants))}
     formula = _formula(t, made, [shape])
     assert formula is not None
     is_whole = all(v == shape or prod(v) == 1 for v in views)
@@ -267,7 +264,7 @@ def _of_expression(
 
 @lru_cache(maxsize=2048)
 def _of_operator(request: Request, spelled: str) -> _Formula | None:
-    """What an operator that declares a computation makes of these inputs; `spelled` are its attributes."""
+    """The formula of an operator that declares a computation; `spelled` are its attributes as text."""
     kinds = kinds_of(request)
     found = None if kinds is None else computation(request, {n: shape for n, (shape, _) in kinds.items()})
     if found is None:

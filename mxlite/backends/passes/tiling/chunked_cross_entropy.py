@@ -46,7 +46,7 @@ from ....ops.nn.dense import FullyConnected
 from ....ops.scratch import accumulator
 from ....ops.shape.reshape import Reshape
 from ...fused import tile_sizes
-from ...fused.growing_state import GrowingStateAttrs, RestOfUpdate, StateTerm
+from ...fused.accumulated_state import AccumulatedStateAttrs, RestOfUpdate, StateTerm
 from ...fused.tile_sizes import part_tiles, score_tiles, weight_cast_tiles
 from ...fused.tiled import Axes, TileArray, Tiled, TiledGradient, TiledUpdate
 from ...rewrite import graph_pass, Readers, Stage, Step
@@ -195,7 +195,7 @@ def loss_region(step: Step, m: LossMatch, in_parts: bool = False) -> tuple[Regio
     wanted = {n: e for n, e in m.gradients.items() if step.readers.wants(e)}
     by_data = heads | {"data": given["data"]}
     if m.update is not None:
-        how = GrowingStateAttrs(m.update.op, m.update.attrs)  # type: ignore[arg-type]
+        how = AccumulatedStateAttrs(m.update.op, m.update.attrs)  # type: ignore[arg-type]
         state = region.input(m.update.inputs[2], where["weight"])
         hyper = region.input(m.update.inputs[3], axes(None))
         region.call(StateTerm, how, by_data | {"hyper": hyper}, {"term": state}, sums, keeps=how.growth[0])

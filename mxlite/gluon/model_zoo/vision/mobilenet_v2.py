@@ -11,7 +11,7 @@ from ..pretrained import filled, HOME
 _STAGES = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
 )  # fmt: skip
-"""Of each stage: expansion, channels, bottlenecks, strides of the first of them."""
+"""Expansion, channels, bottlenecks and strides of the first of them, for each stage."""
 
 
 class RELU6(HybridBlock):

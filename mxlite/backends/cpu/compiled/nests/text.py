@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ....nests.nest import Access, Nests, PlacedNest
-from .facts import NestFacts, Schedule, schedule_of
+from .facts import NestFacts, schedule_of
 from .loops import Loops
 
 INDENT = "    "
@@ -30,10 +30,9 @@ def _schedule(placed: PlacedNest, threads: int) -> str:
         found.append(
             f"{placed.parts} parts that later are joined" if nest.in_parts else f"{placed.parts} parts"
         )
-    default = Schedule(False, 1, 1)
-    if schedule.rows != default.rows:
+    if schedule.rows > 1:
         found.append(f"{schedule.rows} rows at a time")
-    if schedule.columns != default.columns:
+    if schedule.columns > 1:
         found.append(f"{schedule.columns} vectors of columns at a time")
     if schedule.in_blocks:
         found.append("sums in blocks")
@@ -55,7 +54,7 @@ def _lines(placed: PlacedNest, names: Sequence[str], constants: Sequence[float])
         return f"{names[x.array]}[{', '.join([*inside, 'index'] if x.gathered else inside)}]"
 
     def steps(roots: Sequence[int], indent: str, units: bool = False) -> Iterator[str]:
-        """What leads to `roots`; with `units`, what of it is the same in all of a sweep, and known then."""
+        """The steps to `roots`; with `units` those that are the same in all of a sweep, and known then."""
         for i in facts.needed(roots, dict.fromkeys(known)):
             if facts.names[i] != "number" and (facts.is_unit[i] or not units):
                 yield f"{indent}%{i} = {_step(i, facts, placed, at, constants)}"
@@ -77,18 +76,25 @@ def _lines(placed: PlacedNest, names: Sequence[str], constants: Sequence[float])
         for i, place in facts.cache_writes.items() if is_last else ():
             yield f"{depth}{INDENT}{at(place)} = %{i}"
         known.update(level)
-    last = depth
     late = [x for x in nest.across if x not in facts.early] if facts.levels else nest.across
-    stored = [i for i, _ in nest.stores] + [i for i, *_ in late] + [i for *both, _ in nest.adds for i in both]
-    if facts.reduced and (late or nest.adds or not all(facts.is_kept(x) for _, x in nest.stores)):
-        yield from steps(stored, depth, units=True)
+    kept_stores = [(i, x) for i, x in nest.stores if facts.is_kept(x)]
+    whole_stores = [(i, x) for i, x in nest.stores if not facts.is_kept(x)]
+    roots = [i for i, _ in whole_stores] + [i for i, *_ in late] + [i for *both, _ in nest.adds for i in both]
+    units = [i for i in facts.needed(roots, facts.cache_writes) if facts.is_unit[i]]
+    yield from steps([*units, *(i for i, _ in kept_stores)], depth, units=True)
+    for i, target in kept_stores:
+        yield f"{depth}{at(target)} = %{i}"
+    if not roots:
+        return
+    last = depth
+    if facts.reduced:
         yield f"{depth}sweep {loop}:"
         last += INDENT
     for i, place in facts.cache_writes.items():
         yield f"{last}%{i} = {at(place)}"
     known.update(facts.cache_writes)
-    yield from steps(stored, last)
-    for i, target in nest.stores:
+    yield from steps(roots, last)
+    for i, target in whole_stores:
         yield f"{last}{at(target)} = %{i}"
     for i, sums, _ in late:
         yield f"{last}{at(sums)} += %{i}"

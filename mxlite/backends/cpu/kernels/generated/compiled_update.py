@@ -12,7 +12,7 @@ from .....ops import ALL, lamb_update_phase1, lamb_update_phase2, mp_lamb_update
 from .....ops.optim.lamb_updates import moved, ratio_of
 from .....ops.optim.update import settings
 from ....base import ChosenKernel, connected, Request, Row
-from ....fused.growing_state import RestOfUpdate
+from ....fused.accumulated_state import RestOfUpdate
 from ...compiled.update import update_step, UpdateStep
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
@@ -160,7 +160,7 @@ _FORMULAS: list[Any] = [op for op in ALL if hasattr(op, "step_of") and "whole" n
 _PHASES = {mp_lamb_update_phase1: _phase1, lamb_update_phase2: _phase2, mp_lamb_update_phase2: _phase2}
 _ROWS = {op: _FORMS[op.form] for op in _FORMULAS} | _PHASES
 
-SERVES = ("backends.fused.growing_state", "ops.optim")
+SERVES = ("backends.fused.accumulated_state", "ops.optim")
 ROWS = {
     **kernel_rows(GENERATED, {RestOfUpdate: _rest}),
     **kernel_rows(GENERATED, {op: row for op, row in _ROWS.items() if row is _by_hyper}, tiles=True),

@@ -14,8 +14,8 @@ from .....ops.nn.dense import add_rows, FullyConnected
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
 from ....fused.accumulated_gradient import AccumulatedGradient
+from ....fused.accumulated_state import factor_of, StateTerm
 from ....fused.dense_epilogue import DenseEpilogue
-from ....fused.growing_state import factor_of, StateTerm
 from ...compiled.nests import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
@@ -179,7 +179,7 @@ def added(r: Request) -> ChosenKernel | None:
 SERVES = (
     "backends.fused.accumulated_gradient",
     "backends.fused.dense_epilogue",
-    "backends.fused.growing_state",
+    "backends.fused.accumulated_state",
     "ops.nn.dense",
 )
 ROWS = {

@@ -25,7 +25,7 @@ from ...ops.scratch import accumulator
 
 
 @dataclass(frozen=True)
-class GrowingStateAttrs:
+class AccumulatedStateAttrs:
     """`op` is the fused form of a step that adds up the gradient in its one state, `attrs` its parameters."""
 
     op: type[Op]
@@ -38,19 +38,19 @@ class GrowingStateAttrs:
         return found
 
 
-class _OfStep(Op):
+class _StepPart(Op):
     """Base: an operator that is a part of an optimizer's step."""
 
     abstract = True
     recomputable = False
-    Attrs = GrowingStateAttrs
+    Attrs = AccumulatedStateAttrs
 
     @classmethod
     def timed_as(cls, a: Any) -> Any:
         return replace(a, attrs=a.op.timed_as(a.attrs))
 
 
-class StateTerm(_OfStep):
+class StateTerm(_StepPart):
     """The term of a dense layer's gradient in the state, ``term = lr * grows * d_out.T @ data``.
 
     d_out: (N, M);  data: (N, K);  hyper: as in the step  ->  term: (M, K), float32 for those of 16 bits.
@@ -85,7 +85,7 @@ class StateTerm(_OfStep):
         xp.multiply(term, factor_of(a, hyper, term.dtype), out=term)
 
 
-class RestOfUpdate(_OfStep):
+class RestOfUpdate(_StepPart):
     """The rest of a step whose gradient is in the state: the weight is updated.
 
     weight, state: (...);  hyper: as in the step.
@@ -118,6 +118,6 @@ class RestOfUpdate(_OfStep):
         rest_of(a.op.step_of, xp, a.attrs, Rates(*hyper[a.attrs.row]), weight, state, work)
 
 
-def factor_of(a: GrowingStateAttrs, hyper: Any, dtype: DType) -> Any:
+def factor_of(a: AccumulatedStateAttrs, hyper: Any, dtype: DType) -> Any:
     """The factor of a gradient in the state."""
     return dtype.type(hyper[a.attrs.row, 0] * a.growth[1])
