@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..graph.ir import Shape
 from .computation import common_shape, Computation, LEAVES, operands_of, Tensor
 
 
@@ -20,7 +21,7 @@ def adjoint(
     found: dict[int, Tensor] = {}
     for name, head in heads.items():
         number = outputs[name].number
-        found[number] = found[number] + head if number in found else head
+        found[number] = _sum(t, found[number], head) if number in found else head
     targets = {x.number for x in wrt.values()}
     needed = _leading_to(t, targets)
     for number in range(max((x.number for x in outputs.values()), default=-1), -1, -1):
@@ -39,7 +40,7 @@ def adjoint(
             if part is not None and x.number in needed:
                 if node[0] not in ("gather", "scatter"):  # whose operands have axes of their own
                     part = t.reduced_to(part, whole, x.shape)
-                found[x.number] = found[x.number] + part if x.number in found else part
+                found[x.number] = _sum(t, found[x.number], part) if x.number in found else part
     return {name: found[x.number] for name, x in wrt.items() if x.number in found}
 
 
@@ -50,6 +51,19 @@ def _leading_to(t: Computation, targets: set[int]) -> set[int]:
         if node[0] not in LEAVES and found.intersection(operands_of(node)):
             found.add(number)
     return found
+
+
+def _sum(t: Computation, x: Tensor, y: Tensor) -> Tensor:
+    """The sum of two gradients: what is added to zeros at an index is added to the other one there."""
+    kind, *operands = t.nodes[y.number]
+    if kind == "scatter" and t.nodes[operands[0]] == t.nodes[_zeros(t, x.shape).number]:
+        _, index, terms, at = operands
+        return t.at_index(kind, [x, t.tensor(index), t.tensor(terms)], at)
+    return x + y
+
+
+def _zeros(t: Computation, shape: Shape) -> Tensor:
+    return t.broadcast(0.0, shape)
 
 
 def _picks_once(t: Computation, number: int) -> bool:
@@ -66,7 +80,7 @@ def _of_gather(t: Computation, d: Tensor, y: Tensor, x: Tensor, index: Tensor) -
         return t.where("eq", t.index(x, at), index, d, 0.0), None
     if len(y.shape) != len(x.shape):
         return None
-    return t.add_at(t.broadcast(0.0, x.shape), index, t.broadcast(d, y.shape), at), None
+    return t.add_at(_zeros(t, x.shape), index, t.broadcast(d, y.shape), at), None
 
 
 def _of_scatter(t: Computation, d: Tensor, y: Tensor, base: Tensor, index: Tensor, terms: Tensor) -> Any:

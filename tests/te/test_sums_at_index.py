@@ -8,6 +8,7 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
+from mxlite.backends.cpu.compiled.nests.facts import NestFacts
 from mxlite.backends.nests.build import nests_of
 from mxlite.te.adjoint import adjoint
 from mxlite.te.computation import Computation
@@ -162,3 +163,68 @@ def test_its_adjoint_picks_and_that_of_picked_slices_adds():
     parts = sum((got[f"d_{n}"] * arrays[n]).sum() for n in ("base", "terms"))
     np.testing.assert_allclose(linear, parts, rtol=1e-6)
     np.testing.assert_allclose((got["p"] * arrays["e"]).sum(), (got["q"] * arrays["base"]).sum(), rtol=1e-6)
+
+
+def _crossed(columns: int):
+    """Numbers between neighbours of a row, of `columns` rows, with a weight that takes many steps."""
+    shapes = {"rows": (columns, 1, 50), "at": (1, 90, 1), "d": (columns, 90, 1), "each": (columns, 1, 1)}
+    t = Computation()
+    rows, at, d, each = (t.input(n, s) for n, s in shapes.items())
+    first = t.floor(at)
+    share = t.exp(-t.abs(t.tanh(at - first) * 0.5 + t.sigmoid(at) * 0.1))
+    y = t.pick(rows, first, 2) * share + t.pick(rows, first + 1.0, 2) * (1.0 - share) * t.tanh(each)
+    return t, y, d, shapes
+
+
+def test_the_gradient_of_an_array_that_is_picked_from_twice_is_one_array_of_sums():
+    """Not one for each, and their sum: scratch as large as the array, each."""
+    t, y, d, shapes = _crossed(7)
+    outputs = {"d_rows": adjoint(t, {"y": y}, {"y": d}, {"rows": t.input("rows", shapes["rows"])})["rows"]}
+    rng = np.random.default_rng(2)
+    arrays = {n: rng.uniform(0, 47, s).astype("f") for n, s in shapes.items()}
+    found = nests(t, outputs, {n: s for n, s in shapes.items() if n != "rows"})
+    assert not found.scratch
+    assert [len(p.nest.adds) for p in found.nests] == [0, 2]
+    want = reference(t, outputs, arrays)["d_rows"]
+    np.testing.assert_allclose(run(found, outputs, arrays)["d_rows"], want, rtol=1e-5, atol=1e-4)
+    flat = {"y": y}
+    linear = (reference(t, flat, arrays)["y"] * arrays["d"]).sum()
+    np.testing.assert_allclose((want * arrays["rows"]).sum(), linear, rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7])
+def test_what_is_the_same_in_all_rows_is_computed_once(columns, threads):
+    """The rows are the innermost loop: with one row there is none. Bits do not depend on threads."""
+    t, y, d, shapes = _crossed(columns)
+    rows = t.input("rows", shapes["rows"])
+    d_rows = adjoint(t, {"y": y}, {"y": d}, {"rows": rows})["rows"]
+    rng = np.random.default_rng(2)
+    arrays = {n: rng.uniform(0, 47, s).astype("f") for n, s in shapes.items()}
+    for outputs in ({"y": y}, {"d_rows": d_rows}):
+        found = nests(t, outputs, shapes)
+        assert [NestFacts(p.nest).inner for p in found.nests][-1] == (0 if columns > 1 else None)
+        ((name, want),) = reference(t, outputs, arrays).items()
+        made = []
+        for many in (1, 2, 3):
+            threads(many)
+            made.append(run(nests(t, outputs, shapes), outputs, arrays)[name])
+        np.testing.assert_allclose(made[0], want, rtol=1e-5, atol=1e-4)
+        for other in made[1:]:
+            np.testing.assert_array_equal(other, made[0])
+
+
+def test_sums_along_another_axis_than_their_bases_have_a_nest_of_their_own():
+    """And so do those of a base that something else reads, and of terms that are known later."""
+    rng = np.random.default_rng(4)
+    shapes = {"base": (9, 9, 6), "i": (1, 1, 6), "a": (1, 9, 6), "b": (9, 1, 6)}
+    arrays = {n: rng.uniform(0, 8, s).astype("f") for n, s in shapes.items()}
+    t = Computation()
+    base, i, a, b = (t.input(n, s) for n, s in shapes.items())
+    once = t.add_at(base, i, a, 0)
+    both, other = t.add_at(once, i, a, 0), t.add_at(once, i, b, 1)
+    later = t.add_at(once, i, a / t.sum(t.exp(a), (1,)), 0)
+    for outputs in ({"y": other}, {"y": both, "z": once * 2.0}, {"y": later}):
+        want = reference(t, outputs, arrays)
+        got = run(nests(t, outputs, shapes), outputs, arrays)
+        for name, x in want.items():
+            np.testing.assert_allclose(got[name], x, rtol=1e-5, err_msg=name)

@@ -23,6 +23,7 @@ kept, so each sum is one thread's, and its terms are added in the order of the r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -56,7 +57,7 @@ class _Group:
     """Reductions with the same kept and reduced axes, that can be taken in one nest.
 
     `inside`: the group in whose nest they are taken in parts, as sums over its kept axes. `scatter`: the
-    group is one sum of terms at an index instead.
+    group is a sum of terms at an index instead, and of others, each to the one before.
     """
 
     kept: frozenset[int]
@@ -110,6 +111,8 @@ class _Planner:
         self.values = {n: x.number for n, x in outputs.items()}
         needed = needed_by(t, self.values.values())
         self.order = [i for i in range(len(t.nodes)) if i in needed]
+        self._readers = Counter(x for i in self.order for x in operands_of(t.nodes[i]))
+        self._readers.update(set(self.values.values()))
         self.domain = common_shape([*(t.shapes[i] for i in self.order), *shapes.values()])
         self.rank = len(self.domain)
         self.spaces = {i: self._axes(t.shapes[i]) for i in self.order}
@@ -147,10 +150,7 @@ class _Planner:
             if node[0] in REDUCTIONS:
                 self.last[i] = self.group_of[i] = self._join(i)
             elif node[0] == "scatter":
-                self.last[i] = self.group_of[i] = len(self.groups)
-                terms = self.spaces[node[2]] | self.spaces[node[3]]
-                kept = terms & self.spaces[i]
-                self.groups.append(_Group(kept, terms - kept, False, [i], scatter=True))
+                self.last[i] = self.group_of[i] = self._join_scatter(i)
         self.values = {n: self.values[n] for n in self.outputs}
         needed = needed_by(self.t, self.values.values())
         for group in self.groups:
@@ -232,6 +232,22 @@ class _Planner:
                 inside = len(self.groups)
                 self.groups.append(_Group(reduced, kept, False))
         self.groups.append(_Group(kept, reduced, in_parts and inside is None, [i], inside))
+        return len(self.groups) - 1
+
+    def _join_scatter(self, i: int) -> int:
+        """The group of a sum at an index: that of its base, where this is such a sum of terms along the same
+        axes which nothing else reads.
+        """
+        _, base, index, terms, _ = self.t.nodes[i]
+        whole = self.spaces[index] | self.spaces[terms]
+        kept = whole & self.spaces[i]
+        g = self.group_of.get(base, -1)
+        if g >= 0 and self.groups[g].scatter and self._readers[base] == 1:
+            group, is_there = self.groups[g], max(self.last[index], self.last[terms]) < g
+            if (group.kept, group.reduced) == (kept, whole - kept) and is_there:
+                group.members.append(i)
+                return g
+        self.groups.append(_Group(kept, whole - kept, False, [i], scatter=True))
         return len(self.groups) - 1
 
     def _is_by_rows(self, kept: frozenset[int], reduced: frozenset[int]) -> bool:
@@ -327,18 +343,22 @@ class _Planner:
     def _emit_scatter(
         self, g: int, group: _Group, names: list[str], alone: dict[frozenset[int], list[str]]
     ) -> None:
-        """Add the nests of a sum at an index: in the first of these outputs, or in scratch."""
-        for i in group.members:
-            _, base, index, terms, _ = self.t.nodes[i]
-            for name in names[1:]:
-                alone.setdefault(self.out_axes[name], []).append(name)
-            size = prod(self.domain[k] for k in self.spaces[i])
-            is_narrow = not names and i in self.values.values()  # sums of an output of 16 bits
-            if is_narrow and size > MOST_SUMS * prod(self.domain[k] for k in group.kept | group.reduced):
-                self.is_wasteful = True
-            self.stored[i] = self.arrays[names[0]] if names else self._scratch(size)
-            self._emit(self.spaces[i], frozenset(), g, [], [(base, self.stored[i])])
-            self._emit(group.kept, group.reduced, g, [], [], adds=[(terms, index, i)])
+        """Add the nests of sums at an index: in the first of these outputs, or in scratch."""
+        if not group.members:
+            return
+        for name in names[1:]:
+            alone.setdefault(self.out_axes[name], []).append(name)
+        first, last = group.members[0], group.members[-1]
+        size = prod(self.domain[k] for k in self.spaces[last])
+        terms = len(group.members) * prod(self.domain[k] for k in group.kept | group.reduced)
+        is_narrow = not names and last in self.values.values()  # sums of an output of 16 bits
+        if is_narrow and size > MOST_SUMS * terms:
+            self.is_wasteful = True
+        array = self.arrays[names[0]] if names else self._scratch(size)
+        self.stored.update(dict.fromkeys(group.members, array))
+        self._emit(self.spaces[first], frozenset(), g, [], [(self.t.nodes[first][1], array)])
+        adds = [(self.t.nodes[i][3], self.t.nodes[i][2], i) for i in group.members]
+        self._emit(group.kept, group.reduced, g, [], [], adds=adds)
 
     def _scratch(self, elements: int) -> int:
         self.result.scratch.append(elements)

@@ -52,6 +52,18 @@ class GridGenerator(Op):
         return shapes, (data,)
 
     @staticmethod
+    def compute(t: Any, a: Any, data: Any) -> Any:
+        if a.transform_type == "affine":
+            maps = t.view(data, (data.shape[0], 2, 1, 1, 3))
+            return {"out": affine(t, [t.pick(maps, t.number(float(k)), 4) for k in range(3)], a.target_shape)}
+        ends = [float(max(n - 1, 1)) for n in data.shape[2:]]
+        own, last = (
+            t.where("eq", t.index(data, 1), 0.0, along_x, along_y)
+            for along_x, along_y in ((t.index(data, 3), t.index(data, 2)), reversed(ends))
+        )
+        return {"out": (data + own) * 2.0 / last - 1.0}
+
+    @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return scratch_bytes(_grid_pieces(outputs[0], dtype))
 
@@ -169,6 +181,13 @@ def _affine_maps(xp: Any, theta: Any, grid: Any, base: Any, rows: Any, few: Any)
         xp.copyto(held, some)
         xp.matmul(held, base, out=product)
         xp.copyto(made[begin : begin + len(rows)], product, casting="unsafe")
+
+
+def affine(t: Any, row: Any, size: Shape) -> Any:
+    """A row (a, b, c) of a map applied to all positions of an image: a x + b y + c, (..., H, W, 1)."""
+    places = t.broadcast(0.0, (*size, 1))
+    y, x = (t.index(places, k) * (2 / max(n - 1, 1)) - 1.0 for k, n in enumerate(size))
+    return row[0] * x + row[1] * y + row[2]
 
 
 def line_of(n: int, dtype: Any) -> Any:

@@ -133,6 +133,47 @@ class Resampling:
         """Bytes of scratch of `forward` and `backward`."""
         return scratch_bytes(self.pieces(dtype))
 
+    def compute(self, t: Any, data: Any) -> Any:
+        """The rows resampled, as a tensor of a computation; None if it has none."""
+        total = None
+        for place, weight in self._taps(t):
+            term = t.pick(t.view(data, self._picked), place, -1) * weight
+            total = term if total is None else total + term
+        return total
+
+    def compute_transposed(self, t: Any, d_out: Any) -> Any:
+        """The transposed map of d_out."""
+        total, found = t.broadcast(0.0, self._picked), self._taps(t)
+        for place, weight in found:
+            total = t.add_at(
+                total, place, t.view(d_out, (self.rows, *(x.out for x in self.axes), 1)) * weight, -1
+            )
+        return total if found else None
+
+    @property
+    def _picked(self) -> Shape:
+        """Rows of numbers to pick from, behind the axes of an output's indices."""
+        return (self.rows, *(1 for _ in self.axes), prod(x.size for x in self.axes))
+
+    def _taps(self, t: Any) -> list[tuple[Any, Any]]:
+        """The place in a row and the weight of each number of which an output is the sum, (out..., 1)."""
+        if not self.axes or not all(x.same or x.kind == "linear" for x in self.axes):
+            return []
+        found = [(t.number(0.0), t.number(1.0))]
+        for k, axis in enumerate(self.axes):
+            at = t.index(t.broadcast(0.0, (*(x.out for x in self.axes), 1)), k)
+            taps = [(at, t.number(1.0))]
+            if not axis.same:
+                x = t("min", t("max", at * axis.ratio + axis.shift, 0.0), float(axis.size - 1))
+                first = t.floor(x)
+                taps = [(first, 1.0 - (x - first)), (t("min", first + 1.0, float(axis.size - 1)), x - first)]
+            found = [
+                (place * float(axis.size) + own, weight * part)
+                for place, weight in found
+                for own, part in taps
+            ]
+        return found
+
     def forward(self, xp: Any, data: Any, out: Any, work: Any) -> None:
         """out: every row of `data` resampled."""
         self._run(xp, data, out, work, self._stages, _gather)

@@ -29,6 +29,12 @@ class _Resample(Op):
         raise NotImplementedError
 
     @classmethod
+    def compute(cls, t: Any, a: Any, data: Any, like: Any = None) -> Any:
+        shapes = (data.shape,) if like is None else (data.shape, like.shape)
+        found = cls.resampling(a, data.shape, cls.infer_shape(a, *shapes)[1][0]).compute(t, data)
+        return None if found is None else {"out": found}
+
+    @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         return cls.resampling(a, inputs[0], outputs[0]).nbytes(dtype)
 
@@ -65,6 +71,11 @@ class _Transposed(Op):
         # `of` may have an input `like` too, which gives its output's size.
         given = (like, grad)[: len(cls.of.input_names(a))]
         return (cls.of.infer_shape(a, *given)[1][0], like), (like,)
+
+    @classmethod
+    def compute(cls, t: Any, a: Any, grad: Any, like: Any) -> Any:
+        found = cls.of.resampling(a, like.shape, grad.shape).compute_transposed(t, grad)
+        return None if found is None else {"out": found}
 
     @classmethod
     def workspace(cls, a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:

@@ -18,7 +18,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..blocks import PIECE
 from ..scratch import accumulator, BLOCK, carve, Piece, scratch_bytes
-from .grid import check_target, line_of
+from .grid import affine, check_target, line_of
 
 
 def _rows(array: Any) -> Any:
@@ -179,6 +179,12 @@ class BilinearSampler(_Sampler):
         return shapes, ((*data[:2], *grid[2:]),)
 
     @staticmethod
+    def compute(t: Any, a: Any, data: Any, grid: Any) -> Any:
+        both = t.view(grid, (*grid.shape[:2], 1, *grid.shape[2:], 1))
+        x, y = (t.pick(both, t.number(float(k)), 1) for k in range(2))
+        return {"out": _sampled(t, data, x, y)}
+
+    @staticmethod
     def forward(xp: Any, a: Any, data: Any, grid: Any, *, out: Any, work: Any) -> None:
         if out is None or not out.size:
             return
@@ -213,6 +219,28 @@ class BilinearSampler(_Sampler):
             s.backward(xp, _rows(d_out[n]), image, pieces[4], d_image, d_places, pieces)
             if d_image is not None:
                 xp.copyto(d_data[n].reshape(d_image.shape), d_image, casting="unsafe")
+
+
+def _sampled(t: Any, data: Any, x: Any, y: Any) -> Any:
+    """Images (N, C, H, W) at positions in [-1, 1], linear between pixels, with zeros outside.
+
+    x, y: (N, 1, 1, OH, OW, 1)  ->  (N, 1, C, OH, OW, 1)
+    """
+    n, c, h, w = data.shape
+    x, y = (x + 1.0) * ((w - 1) / 2), (y + 1.0) * ((h - 1) / 2)
+    pixels = t.view(data, (n, 1, c, 1, 1, h * w))
+    total = None
+    # Far positions are moved to the border of zeros, so that their whole numbers have room.
+    left, top = (t.floor(t("min", t("max", v, -2.0), size + 1.0)) for v, size in ((x, w), (y, h)))
+    for dy in (0.0, 1.0):
+        for dx in (0.0, 1.0):
+            column, row = left + dx, top + dy
+            weight = (x - left if dx else left + 1.0 - x) * (y - top if dy else top + 1.0 - y)
+            for v, size in ((column, w), (row, h)):
+                weight = t.where("ge", v, 0.0, t.where("lt", v, float(size), weight, 0.0), 0.0)
+            term = t.pick(pixels, row * float(w) + column, 5) * weight
+            total = term if total is None else total + term
+    return total
 
 
 def _sampling(data: Shape, out: Shape) -> _Sampling:
@@ -258,6 +286,13 @@ class SpatialTransformer(_Sampler):
         if data is None or len(data) != 4 or 0 in data[2:]:
             raise ShapeError(f"data must be (N, C, H, W), H and W at least 1, got {data}.")
         return (data, (data[0], 6)), ((*data[:2], *a.target_shape),)
+
+    @staticmethod
+    def compute(t: Any, a: Any, data: Any, loc: Any) -> Any:
+        maps = t.view(loc, (loc.shape[0], 6, 1, 1, 1, 1))
+        numbers = [t.pick(maps, t.number(float(k)), 1) for k in range(6)]
+        x, y = (affine(t, numbers[k : k + 3], a.target_shape) for k in (0, 3))
+        return {"out": _sampled(t, data, x, y)}
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, loc: Any, *, out: Any, work: Any) -> None:

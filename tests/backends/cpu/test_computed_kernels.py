@@ -110,6 +110,29 @@ CASES |= {
     "div_sqrt_dim": Case(ops._contrib_div_sqrt_dim, {}, [(300, 70)]),
     "all_finite": Case(ops.all_finite, {}, [(300, 700)]),
 }
+MAP = {"transform_type": "affine", "target_shape": (21, 35)}
+CASES |= {
+    "BilinearSampler": Case(ops.BilinearSampler, {}, [(3, 40, 19, 23), (3, 2, 21, 35)]),
+    "BilinearSampler-one": Case(ops.BilinearSampler, {}, [(1, 40, 19, 23), (1, 2, 21, 35)]),
+    "SpatialTransformer": Case(
+        ops.SpatialTransformer, MAP | {"sampler_type": "bilinear"}, [(3, 40, 19, 23), (3, 6)]
+    ),
+    "GridGenerator": Case(ops.GridGenerator, MAP, [(30, 6)]),
+    "GridGenerator-warp": Case(ops.GridGenerator, {"transform_type": "warp"}, [(3, 2, 60, 70)]),
+    "BilinearResize2D": Case(ops.BilinearResize2D, {"height": 33, "width": 50}, [IMAGE]),
+    "BilinearResize2D-down": Case(
+        ops.BilinearResize2D, {"height": 9, "width": 17, "align_corners": False}, [(4, 24, 40, 50)]
+    ),
+    "resize": Case(ops.resize, {"sizes": (4, 24, 33, 23), "mode": "linear"}, [IMAGE]),
+    "resize-volume": Case(
+        ops.resize,
+        {"sizes": (6, 11, 30), "axes": (1, 2, 3), "mode": "linear"},
+        [(3, 5, 9, 17)],
+    ),
+    "_resize_d_data": Case(
+        ops.ResizeDataGradient, {"sizes": (4, 24, 33, 23), "mode": "linear"}, [(4, 24, 33, 23), IMAGE]
+    ),
+}
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
 EXTREMES = ("max", "min", "any", "argm", "all_finite")
 

@@ -20,6 +20,8 @@ EXPENSIVE = frozenset(
     "sin cos tan arcsin arccos arctan arctan2 sinh cosh arcsinh arccosh arctanh".split()
 )
 """Steps that take longer than to store a number and to load it again."""
+LEAST_SHARED = 8
+"""Fewest steps that are worth another order of loops."""
 BLOCK = 4096  # numbers along a vector's axis that are added up before they are added to the rest
 CACHE_NBYTES = 14 << 20
 """Bytes of a nest's arrays up to which two rows are read at a time. More come from memory, which takes a
@@ -52,9 +54,9 @@ REDUCTIONS: Mapping[str, Reduction] = {
 
 class NestFacts:
     """For each value the axes along which it varies (`spaces`) and whether these are kept (`is_unit`); the
-    reductions of each level; which sums over the kept axes are `early`, in the last sweep that reduces;
-    whether what is added at an index are rows along the last axis (`adds_rows`); whether all that there is to
-    do is to store what is loaded.
+    reductions of each level; the axis that is the innermost loop (`inner`) if it is not the last; which sums
+    over the kept axes are `early`, in the last sweep that reduces; whether what is added at an index are rows
+    along the last axis (`adds_rows`); whether all that there is to do is to store what is loaded.
     """
 
     def __init__(self, nest: Nest) -> None:
@@ -113,6 +115,26 @@ class NestFacts:
         last = len(self.levels) - 1
         self.early = [x for x in self.nest.across if level[x[0]] <= last]
         self.final = [x for x in self.nest.across if level[x[0]] > last]
+        self.inner = self._inner()
+
+    def _inner(self) -> int | None:
+        """The kept axis that is the innermost loop, for each vector of the last axis: one along which much
+        of what is computed does not vary, which is computed once so. None if there is no such axis.
+        """
+        n = self.nest
+        if self.levels or n.across or self.adds_rows or not (n.adds or all(n.kept)):
+            return None
+        work = [
+            (space, 4 if name in EXPENSIVE else 1)
+            for space, name in zip(self.spaces, self.names)
+            if name not in ("number", "constant", "broadcast", "load") and self.last in space
+        ]
+        for k in self.kept[:-1] if self.by_columns else self.kept:
+            varies = sum(cost for space, cost in work if k in space)
+            rest = sum(cost for space, cost in work if k not in space)
+            if rest > max(LEAST_SHARED, varies):
+                return k
+        return None
 
     def _places(self) -> dict[int, int]:
         """The level of each reduction. One that may come later is where most of its term is known anyway:

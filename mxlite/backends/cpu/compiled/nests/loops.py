@@ -41,7 +41,7 @@ class Loops:
         """The call for the addresses of all arrays: inputs, outputs, scratch."""
         slots: list[int] = []
         for placed in self.nests.nests:
-            slots += [*placed.lengths, _piece(placed, self.threads), placed.parts]
+            slots += [*placed.lengths, *_division(placed, self.threads)]
             slots += [arrays[x.array] for x in placed.nest.loads]
             slots += [arrays[x.array] for _, x in placed.nest.stores]
             slots += [arrays[x.array] for _, *both in placed.nest.across for x in both]
@@ -124,6 +124,17 @@ def _nbytes(nests: Nests) -> int:
                 elements = prod(lengths[k] for k in space)
                 total += 2 * elements if name in EXPENSIVE else elements // 2
     return total
+
+
+@functools.lru_cache(maxsize=1024)
+def _division(placed: PlacedNest, threads: int) -> tuple[int, int]:
+    """Elements of the last axis in a unit; the parts of sums, or those of the innermost axis."""
+    piece, facts, lengths = _piece(placed, threads), NestFacts(placed.nest), placed.lengths
+    if facts.inner is None:
+        return piece, placed.parts
+    units = prod(lengths[k] for k in facts.kept if k not in (facts.inner, facts.last))
+    units *= ceil(lengths[-1] / piece) if facts.by_columns else 1
+    return piece, min(threads, lengths[facts.inner]) if units % threads else 1
 
 
 def _piece(placed: PlacedNest, threads: int) -> int:

@@ -92,7 +92,7 @@ class NestWriter:
     def _write(self) -> None:
         f = self.f
         outer = [k for k in self.facts.kept if not (self.facts.by_columns and k == self.facts.last)]
-        counts: list[Int] = [self.lengths[k] for k in outer]
+        counts: list[Int] = [self.parts if k == self.facts.inner else self.lengths[k] for k in outer]
         if self.nest.in_parts:
             counts.insert(0, self.parts)
         if self.facts.by_columns:
@@ -178,6 +178,9 @@ class NestWriter:
                 part = places.pop(0)
             start: Int = f.times(places.pop(), self.piece) if self.facts.by_columns else 0
             indices = dict(zip(outer, places))
+            if self.facts.inner is not None:
+                some = indices.pop(self.facts.inner), self.parts
+                self.inner = f.share(self.lengths[self.facts.inner], part=some)
             pointers = {x: self._moved(p, x, indices) for x, p in bases.items()}
             if part is not None:
                 size: Int = 1
@@ -192,7 +195,7 @@ class NestWriter:
             end = f.least(f.plus(start, self.piece), self.lengths[self.facts.last])
 
             row = _Point(pointers, indices, dict(self.constants))
-            self._compute(self.facts.row_values, row)
+            self._compute([i for i in self.facts.row_values if self._is_shared(i)], row)
             if self.facts.adds_rows:
                 self._add_rows(row, start, end)
                 return
@@ -265,6 +268,14 @@ class NestWriter:
                 )
         return pointer
 
+    def _at(self, points: Sequence[_Point], axis: int, index: Int) -> list[_Point]:
+        """The points at an index along an axis."""
+        result = []
+        for p in points:
+            pointers = {x: self._moved(q, x, {axis: index}) for x, q in p.pointers.items()}
+            result.append(_Point(pointers, {**p.indices, axis: index}, dict(p.values), p.mask, p.lane))
+        return result
+
     def _unit(self, points: Sequence[_Point]) -> None:
         """All sweeps at a kept point, or at some vectors of them."""
         f, n = self.f, self.nest
@@ -285,37 +296,59 @@ class NestWriter:
         if roots:  # what the last sweep reads may be overwritten by what is stored before it
             needed = self.facts.needed(roots, self.facts.cache_writes)
             self._prepare([i for i in needed if self.facts.is_unit[i]], points)
-        for p in points:
-            self._compute(self.facts.needed([i for i, _ in kept], p.values), p)
-            for i, x in kept:
-                if self.facts.by_columns and x.mask[self.facts.last]:
-                    f.store(p.values[i], p.pointers[x], 0, x.dtype, p.mask)
-                else:
-                    f.store_one(p.values[i], p.pointers[x], 0, x.dtype)
+        if kept:
+            self._innermost(points, [i for i, _ in kept], functools.partial(self._store, kept))
         if roots:
+
+            def finish(here: Sequence[_Point]) -> None:
+                self._add(self.facts.final, here)
+                self._add_at_index(here)
+                self._store(whole, here)
 
             def body(here: Sequence[_Point], carried: Sequence[Value]) -> list[Value]:
                 for p in here:
                     for i, x in self.facts.cache_writes.items():
                         p.values[i] = f.load(p.pointers[x], 0, x.dtype, p.mask)
-                self._compute_all(roots, here)
-                self._add(self.facts.final, here)
-                self._add_at_index(here)
-                for p in here:
-                    for i, x in whole:
-                        if x.mask[self.facts.last]:
-                            f.store(p.values[i], p.pointers[x], 0, x.dtype, p.mask)
-                        else:
-                            f.store_one(p.values[i], p.pointers[x], 0, x.dtype)
+                self._innermost(here, roots, finish)
                 return []
 
             self._sweep(points, body, [], [])
+
+    def _is_shared(self, i: int) -> bool:
+        """True for a value that is the same in all of the innermost loop."""
+        return self.facts.inner is None or self.facts.inner not in self.facts.spaces[i]
+
+    def _innermost(
+        self, points: Sequence[_Point], roots: Sequence[int], act: Callable[[Sequence[_Point]], None]
+    ) -> None:
+        """Compute `roots` at some points, and act on them: at each index along the innermost axis."""
+        axis = self.facts.inner
+        if axis is None:
+            self._compute_all(roots, points)
+            act(points)
+            return
+        for p in points:
+            self._compute([i for i in self.facts.needed(roots, p.values) if self._is_shared(i)], p)
+        with self.f.loop(*self.inner) as loop:
+            here = self._at(points, axis, loop.index)
+            self._compute_all(roots, here)
+            act(here)
+
+    def _store(self, stores: Sequence[tuple[int, Access]], points: Sequence[_Point]) -> None:
+        """Store values at some points: a vector along the last axis, or one number."""
+        f, last = self.f, self.facts.last
+        for p in points:
+            for i, x in stores:
+                if x.mask[last] and (self.facts.by_columns or not self.facts.is_kept(x)):
+                    f.store(p.values[i], p.pointers[x], 0, x.dtype, p.mask)
+                else:
+                    f.store_one(p.values[i], p.pointers[x], 0, x.dtype)
 
     def _prepare(self, roots: Sequence[int], points: Sequence[_Point]) -> None:
         """Compute what a sweep for `roots` needs and is the same in all of it."""
         for p in points:
             needed = self.facts.needed(roots, p.values)
-            self._compute([i for i in needed if self.facts.is_unit[i]], p)
+            self._compute([i for i in needed if self.facts.is_unit[i] and self._is_shared(i)], p)
 
     def _add(self, sums: Sequence[tuple[int, Access, Access]], points: Sequence[_Point]) -> None:
         """Add the terms at some points to sums over the kept axes."""
@@ -394,13 +427,6 @@ class NestWriter:
                 return f.share(self.lengths[axis], grain, (self.part, self.parts))
             return 0, self.lengths[axis]
 
-        def moved(here: Sequence[_Point], axis: int, index: Int) -> list[_Point]:
-            result = []
-            for p in here:
-                pointers = {x: self._moved(q, x, {axis: index}) for x, q in p.pointers.items()}
-                result.append(_Point(pointers, {**p.indices, axis: index}, dict(p.values), p.mask, p.lane))
-            return result
-
         def over(axes: Sequence[int], here: Sequence[_Point], carried: Sequence[Value]) -> Sequence[Value]:
             if not axes:
                 own = [_Point(p.pointers, p.indices, dict(p.values), p.mask, p.lane) for p in here]
@@ -409,18 +435,18 @@ class NestWriter:
             start, stop = bounds(axis)
             if rest:
                 with f.loop(start, stop, 1, carried) as loop:
-                    loop.again(*over(rest, moved(here, axis, loop.index), loop.values))
+                    loop.again(*over(rest, self._at(here, axis, loop.index), loop.values))
                 return loop.results
             if axis == self.facts.last:
                 return along(axis, here, carried, start, stop)
             if not carried:
                 with f.loop(start, stop) as loop:
-                    over((), moved(here, axis, loop.index), ())
+                    over((), self._at(here, axis, loop.index), ())
                 return ()
             with f.loop(start, stop, ROWS, carried) as block:
                 end = f.least(f.plus(block.index, ROWS), stop)
                 with f.loop(block.index, end, 1, firsts) as loop:
-                    loop.again(*over((), moved(here, axis, loop.index), loop.values))
+                    loop.again(*over((), self._at(here, axis, loop.index), loop.values))
                 block.again(*joined(block.values, loop.results))
             return block.results
 
@@ -428,10 +454,9 @@ class NestWriter:
             axis: int, here: Sequence[_Point], carried: Sequence[Value], start: Int, stop: Int
         ) -> Sequence[Value]:
             def vector(index: Value, mask: Value | None, *values: Value) -> list[Value]:
-                points = []
-                for p in here:
-                    pointers = {x: self._moved(q, x, {axis: index}) for x, q in p.pointers.items()}
-                    points.append(_Point(pointers, {**p.indices, axis: index}, dict(p.values), mask, index))
+                points = self._at(here, axis, index)
+                for p in points:
+                    p.mask, p.lane = mask, index
                 return body(points, values)
 
             if not carried:

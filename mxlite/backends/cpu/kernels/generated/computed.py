@@ -101,6 +101,9 @@ SERVES = (
     "ops.optim.lars",
     "ops.shape.diagonal",
     "ops.shape.like",
+    "ops.vision.grid",
+    "ops.vision.resize",
+    "ops.vision.sampler",
 )
 ROWS = kernel_rows(
     GENERATED,
