@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core import replacing, StateError
@@ -12,6 +13,7 @@ from ..core.wanted import wanted
 from ..module.optim import optimizer as opt
 from ..ndarray import NDArray
 from ..ndarray.files.stored import FileSource
+from .blocks.deferred_call import deferred_step
 from .parameters.parameter import Parameter
 from .parameters.parameter_dict import ParameterDict
 
@@ -21,7 +23,8 @@ class Trainer:
 
     params: `net.collect_params()`, or a list of parameters.  optimizer: a name with `optimizer_params`, or an
     Optimizer.  kvstore: None, 'local', 'device' or a KVStore: with one machine, copies on several devices are
-    summed here in any case.
+    summed here in any case.  update_on_kvstore: False keeps gradients after a step, where it could be one
+    program that needs none.
     """
 
     def __init__(
@@ -58,6 +61,10 @@ class Trainer:
         self._scale = self._optimizer.rescale_grad
         self._optimizer.param_dict = self._names  # type: ignore[attr-defined]
         self._updaters: list[opt.Updater] = []
+        self._keeps_gradients = update_on_kvstore is False
+        self._number = {p: i for i, p in enumerate(self._params)}
+        for p in self._params:
+            p.trainer = weakref.ref(self)
 
     @property
     def optimizer(self) -> Any:
@@ -80,10 +87,38 @@ class Trainer:
 
         StateError for a gradient that no backward pass has written since the last step, unless
         `ignore_stale_grad`, which leaves the parameter as it is.
+
+        Behind a hybridized network and a hybridized loss the update is part of their program, which runs now:
+        gradients die in it. MemoryBudgetError if it does not fit in the network's budget.
         """
         self._prepare(batch_size)
+        waiting = deferred_step([g for p in self._params if p.grad_req != "null" for g in p.list_grad()])
+        if waiting is not None and waiting.step(self):
+            return
         self.allreduce_grads()
         self._update(ignore_stale_grad)
+
+    def joins(self, parameters: Iterable[Parameter]) -> bool:
+        """True if a program may update these: they are all that it has of its own, on one device, and its
+        optimizer's update can be part of a step.
+        """
+        own = {p for p in parameters if p.grad_req != "null"}
+        return (
+            type(self) is Trainer
+            and not self._keeps_gradients
+            and own == {p for p in self._params if p.grad_req != "null"}
+            and all(p.grad_req == "write" and p.is_plain and len(p.list_ctx()) == 1 for p in own)
+            and self._optimizer.update_rule() is not None
+        )
+
+    def number_of(self, parameter: Parameter) -> int:
+        """The number of a parameter, by which the optimizer and its states know it."""
+        return self._number[parameter]
+
+    @property
+    def updater(self) -> opt.Updater:
+        """The optimizer with its states, of the first device."""
+        return self._updaters_for(1)[0]
 
     def allreduce_grads(self) -> None:
         """Sum the gradients of each parameter over its devices, and give each device the sum."""
@@ -150,7 +185,7 @@ class Trainer:
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states, counts and settings."""
-        packed = self._updaters_for(1)[0].packed(dump_optimizer=True)
+        packed = self.updater.packed(dump_optimizer=True)
         with replacing(fname) as file:
             for piece in packed.pieces():
                 file.write(piece)
@@ -158,7 +193,7 @@ class Trainer:
     def load_states(self, fname: str) -> None:
         """Continue from `save_states`. FormatError if the file is damaged, or of another optimizer."""
         source = FileSource.opened(fname)
-        updater = self._updaters_for(1)[0]
+        updater = self.updater
         updater.take_states(source)
         if unknown := [i for i in updater.states if i not in self._names]:
             raise FormatError(

@@ -20,6 +20,7 @@ from .sparse_arrays import sparse_array, sparse_creation
 def supply_all() -> None:
     """Supply each of them."""
     attachment.zeros.supply(creation.zeros)
+    attachment.dense.supply(NDArray)
     creation.sparse_array.supply(sparse_creation.array)
     creation.sparse_zeros.supply(sparse_array.zeros_of)
     invoke.lookup_by_rows.supply(_lookup_by_rows)

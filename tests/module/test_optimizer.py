@@ -682,3 +682,22 @@ def test_a_users_optimizer_can_be_registered() -> None:
 def test_what_another_test_registered_is_gone() -> None:
     with pytest.raises(mx.base.MXNetError, match="no optimizer 'halfway'"):
         optimizer.create("halfway")
+
+
+@pytest.mark.parametrize("name", ["update", "create_state"])
+def test_what_a_subclass_changes_is_not_left_out_of_a_fused_step(name):
+    """A class that inherits SGD's fused form and has an update of its own was trained by SGD's."""
+    called = []
+
+    def changed(self, *args):
+        called.append(name)
+        return getattr(mx.optimizer.SGD, name)(self, *args)
+
+    own = type("Own", (mx.optimizer.SGD,), {name: changed})
+    assert own().update_rule() is None
+    assert type("Renamed", (mx.optimizer.SGD,), {})().update_rule() is not None
+    net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc")
+    data = mx.io.NDArrayIter(np.ones((8, 4), "float32"), np.zeros(8, "float32"), 4)
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"), fused_update=True)
+    module.fit(data, num_epoch=1, optimizer=own(rescale_grad=0.25))
+    assert called

@@ -211,7 +211,7 @@ def _fused(q: Question, ask: _Asker) -> Iterator[str]:
     asked = [r for c in q.programs for r in c.requests.values()]
     if any(c.request.rule is not None for c in q.programs) or "write" not in asked or "add" in asked:
         return
-    name = "update inside the step (optimizer=, or fused_update=True of Module)"
+    name = "update inside the step (optimizer=; fused_update=True of Module; loss.hybridize() of Gluon)"
     rule = UpdateRule(find_op("_fused_sgd"), {"rescale_grad": 1.0, "clip_gradient": -1.0})
 
     def fused(c: Candidates) -> Candidates:

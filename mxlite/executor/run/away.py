@@ -64,6 +64,8 @@ class Resident:
     array: zeros, just created by ourselves: nothing else has its memory. nbytes: those of its other form.
     """
 
+    is_computed = False
+
     def __init__(self, array: NDArray, nbytes: int = 0) -> None:
         plain = array.storage
         self.shape, self.dtype = plain.shape, plain.dtype

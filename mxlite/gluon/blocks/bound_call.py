@@ -5,6 +5,9 @@
                       it is busy until then
     loss.backward()   reaches that step: the program's backward pass writes the parameters' own gradients
 
+Where a trainer updates the parameters, the call may wait, to become part of a program of the whole step: see
+`deferred_call.py`.
+
 A program that is busy cannot serve another call: a second call of the same form (a discriminator that sees
 real and made images, a cell that is called at every place of a sequence) gets another program with the same
 parameters, which is kept and used again in the next step.
@@ -20,24 +23,35 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ...core import is_floating, StateError
+from ...core import as_dtype, is_floating, StateError
 from ...ndarray import empty, NDArray
 from ...ndarray.gradients.host import note_python
 from ...ndarray.gradients.tape import flows, MODE, origin_of
+from ...ndarray.memory.lazy import renew
 from ...symbol import autograd
+from .deferred_call import deferred_input, DeferredCall
+from .joined_program import JoinedProgram
 from .nested import Form, nested
 from .trace import Trace
+
+MOST_CHANGES = 4
+"""Most programs of whole steps of one form that are made one after the other, as where a trainer's batch size
+is the number of words: it is fixed in a program."""
 
 
 class BoundCalls:
     """The programs of one block."""
 
     def __init__(self, block: Any, options: dict[str, Any]) -> None:
-        self._block = block
-        self._options = options
+        self.block = block
+        self.options = options
         self._programs: dict[Any, list[BoundProgram]] = {}
+        self._joined: dict[Any, tuple[JoinedProgram | None, int]] = {}  # and how many there were
+        self._given: dict[Any, list[NDArray]] = {}  # inputs of deferred calls
+        self._kinds: dict[Any, list[Any]] = {}  # shapes and types of outputs
         self._parameters: dict[str, Any] | None = None
-        self._last: BoundProgram | None = None
+        self._waiting: DeferredCall | None = None
+        self.last_program: BoundProgram | JoinedProgram | None = None
 
     @staticmethod
     def serves() -> bool:
@@ -45,35 +59,53 @@ class BoundCalls:
         return not MODE.recording or MODE.training
 
     @property
-    def last(self) -> BoundProgram:
+    def last(self) -> BoundProgram | JoinedProgram:
         """The program that ran last. StateError if none has."""
-        if self._last is None:
+        if self._waiting is not None:
+            self._waiting.run()
+        if self.last_program is None:
             raise StateError(
-                f"{self._block.name!r} has run no program yet: hybridize() it and call it, it is planned "
-                f"then."
+                f"{self.name!r} has run no program yet: hybridize() it and call it, it is planned then."
             )
-        return self._last
+        return self.last_program
+
+    @property
+    def name(self) -> str:
+        """The name of the block."""
+        name: str = self.block.name
+        return name
 
     def __call__(self, inputs: Sequence[NDArray], form: Form) -> Any:
         """The outputs for these inputs. Raises DeferredInitializationError before anything has happened."""
-        trace = self._block._trace(form, len(inputs))
+        trace = self.block._trace(form, len(inputs))
         if self._parameters is None:
-            self._parameters = dict(self._block.collect_params().items())
+            self._parameters = dict(self.block.collect_params().items())
         context = inputs[0].context
         recording = MODE.recording
         kinds = []
         for a in inputs:
             kinds.append((a.shape, a.dtype, recording and flows(origin_of(a)) and is_floating(a.dtype)))
         key = (tuple(kinds), form, context, recording)
-        program = self._idle(key, trace, context)
-        self._last = program
+        if self._waiting is not None:
+            if self._waiting.written is None:  # else it is too late: its outputs say so
+                self._waiting.run()
+            self._waiting = None
+        if recording:
+            call = deferred_input(inputs)
+            if call is not None and call.take_loss(self, key, trace, inputs):
+                return nested(call.take(), trace.form)
+            if (trainer := self._trainer(key, trace)) is not None:
+                self._waiting = call = DeferredCall(self, key, trace, inputs, trainer)
+                return nested(call.take(), trace.form)
+        program = self.idle(key, trace)
+        self.last_program = program
         outputs = program.run(inputs, recording)
         return nested(outputs, trace.form)
 
-    def _idle(self, key: Any, trace: Trace, context: Any) -> BoundProgram:
+    def idle(self, key: Any, trace: Trace) -> BoundProgram:
         """A program for inputs of this form that is not busy; a recorded one serves inference as well."""
         assert self._parameters is not None
-        kinds, form, _, recording = key
+        kinds, form, context, recording = key
         found = self._programs.setdefault(key, [])
         if not recording:
             others = self._programs.get((kinds, form, context, True), [])
@@ -83,9 +115,73 @@ class BoundCalls:
                 return program
         mine = self._programs[key]
         mine[:] = [p for p in mine if p.is_current]
-        made = BoundProgram(trace, kinds, self._parameters, context, recording, self._options)
+        made = BoundProgram(trace, kinds, self._parameters, context, recording, self.options)
         mine.append(made)
         return made
+
+    # -- for deferred calls --------------------------------------------------------------------
+
+    def _trainer(self, key: Any, trace: Trace) -> Any:
+        """The trainer whose step may be part of a program of this form; None if there is none."""
+        kinds, _, context, _ = key
+        if self.options.get("amp") is not None or any(wanted for *_, wanted in kinds):
+            return None
+        parameters = self.parameters_of(trace.symbol)
+        trained = [p for p in parameters.values() if p.grad_req != "null"]
+        trainer = trained[0].trainer() if trained else None
+        if trainer is None or not trainer.joins(parameters.values()):
+            return None
+        return trainer if trained[0].list_ctx() == [context] else None
+
+    def parameters_of(self, symbol: Any) -> dict[str, Any]:
+        """The parameters that a symbol of the block has, by name."""
+        assert self._parameters is not None
+        names = (*symbol.list_arguments(), *symbol.list_auxiliary_states())
+        return {n: self._parameters[n] for n in names if n in self._parameters}
+
+    @property
+    def is_formula(self) -> bool:
+        """True if the block has no parameters and is hybridized without options of its own."""
+        return not self._parameters and not self.options
+
+    def inputs_for(self, key: Any, inputs: Sequence[NDArray]) -> list[NDArray]:
+        """Copies of these inputs, in arrays that are there for calls of this form."""
+        kinds = [(a.shape, a.context, a.dtype) for a in inputs]
+        held = self._given.get(key)
+        if held is None or [(a.shape, a.context, a.dtype) for a in held] != kinds:
+            held = self._given[key] = [empty(*kind) for kind in kinds]
+        with autograd.pause():
+            for a, into in zip(inputs, held):
+                a.copyto(into)
+        return held
+
+    def kinds_of(self, key: Any, trace: Trace) -> list[Any]:
+        """Shapes and types of the outputs of a call of this form."""
+        found = self._kinds.get(key)
+        if found is None:
+            given = {n: (shape, dtype) for n, (shape, dtype, _) in zip(trace.inputs, key[0])}
+            assert self._parameters is not None
+            for n, p in self.parameters_of(trace.symbol).items():
+                given[n] = p.shape, p.dtype
+            names = trace.symbol.list_arguments()
+            shapes = trace.symbol.infer_shape(**{n: k[0] for n, k in given.items() if n in names})[1]
+            types = trace.symbol.infer_type(**{n: k[1] for n, k in given.items() if n in names})[1]
+            assert shapes is not None and types is not None
+            found = self._kinds[key] = [(tuple(s), as_dtype(t)) for s, t in zip(shapes, types)]
+        return found
+
+    def joined(self, call: DeferredCall) -> JoinedProgram | None:
+        """The program of a whole step; None if steps of this form change so often that it is not worth it."""
+        assert call.loss is not None
+        key = call.key, call.loss[1]
+        before, changes = self._joined.get(key, (None, 0))
+        if before is not None and before.serves(call):
+            return before
+        self._joined[key] = None, changes + 1  # which frees the other's arena
+        del before
+        if changes < MOST_CHANGES:
+            self._joined[key] = JoinedProgram(call), changes + 1
+        return self._joined[key][0]
 
 
 class BoundProgram:
@@ -110,6 +206,8 @@ class BoundProgram:
         self._context = context
         self._held = {n: p.data(context) for n, p in self._parameters.items()}
         self._grads = {n: a.grad for n, a in self._held.items()}
+        for grad in self._grads.values():
+            renew(grad)
         grads: dict[str, NDArray] = {}
         if recording:
             grads = {n: g for n, g in self._grads.items() if g is not None and n in names}
@@ -145,19 +243,29 @@ class BoundProgram:
 
     def run(self, inputs: Sequence[NDArray], recording: bool) -> list[NDArray]:
         """The outputs, copied."""
-        given = dict(zip(self._inputs, inputs))
-        feed = {n: given[n] for n in self._read}
-        training = MODE.training
-        with autograd.pause(train_mode=training):
-            outputs = [o.copy() for o in self.executor.forward(is_train=training, **feed)]
+        with autograd.pause(train_mode=MODE.training):
+            outputs = [o.copy() for o in self.forward(inputs)]
         if recording:
+            given = dict(zip(self._inputs, inputs))
             sources = [given[n] if n in given else self._held[n] for n in self.sources]
             origins = [origin_of(a) for a in sources]
             if any(o is not None for o in origins):
-                call = BoundCall(self)
-                note_python("hybridized", call, origins, sources, outputs)
-                self._call = weakref.ref(call)
+                note_python("hybridized", self.hold(), origins, sources, outputs)
         return outputs
+
+    def forward(self, inputs: Sequence[NDArray]) -> list[NDArray]:
+        """The outputs for these inputs, in the program's own arrays."""
+        given = dict(zip(self._inputs, inputs))
+        outputs: list[NDArray] = self.executor.forward(
+            is_train=MODE.training, **{n: given[n] for n in self._read}
+        )
+        return outputs
+
+    def hold(self) -> BoundCall:
+        """A call that keeps the program busy while it exists."""
+        call = BoundCall(self)
+        self._call = weakref.ref(call)
+        return call
 
 
 class BoundCall:

@@ -14,6 +14,7 @@ from ...core.errors import ArgumentError, DeferredInitializationError, nearest, 
 from ...core.wanted import wanted
 from ...module.initial import initializer
 from ...ndarray import NDArray, zeros
+from ...ndarray.memory.lazy import renew
 from ...symbol import autograd, Symbol, Variable
 
 Init = initializer.Initializer | str | None
@@ -66,6 +67,7 @@ class Parameter:
         self._var: tuple[Any, Symbol] | None = None
         self._grad_req = "null"
         self.grad_req = grad_req
+        self.trainer: Callable[[], Any] = lambda: None  # of those that update it, the last one that was made
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={np.dtype(self.dtype).name})"
@@ -119,6 +121,11 @@ class Parameter:
     def stype(self) -> str:
         """Its storage type: of arrays on the CPU they are 'default' in every bound program."""
         return self._stype
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it is of float32, and dense as its gradient."""
+        return as_dtype(self._dtype) == np.float32 and self._stype == self._grad_stype == "default"
 
     # -- values --------------------------------------------------------------------------------
 
@@ -274,6 +281,7 @@ class Parameter:
         """Set its gradients to 0."""
         if self._grad_req != "null" and self._arrays is not None:
             for grad in self.list_grad():
+                renew(grad)
                 grad[:] = 0
 
     def reset_ctx(self, ctx: Any) -> None:

@@ -41,6 +41,10 @@ def alike(hyper: Hyper) -> Hyper:
     return hyper
 
 
+_UPDATES = frozenset({"create_state", "create_state_multi_precision", "update", "update_multi_precision"})
+"""Methods that say how a weight is updated."""
+
+
 class Optimizer:
     """Base of all optimizers.
 
@@ -266,6 +270,12 @@ class Optimizer:
         return float(self._multiplied(self.wd, self.wd_mult, index))
 
     # -- updates -------------------------------------------------------------------------------
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A class that changes how weights are updated has no fused form, unless it says one itself."""
+        super().__init_subclass__(**kwargs)
+        if "update_rule" not in vars(cls) and _UPDATES.intersection(vars(cls)):
+            cls.update_rule = Optimizer.update_rule  # type: ignore[method-assign]
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
         """State kept for one weight besides the weight: None, an NDArray or a tuple."""

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ...core import DTypeError, nearest, OpAttributeError
 from ...core.supplied import Supplied
-from ..memory.storage import Storage
+from ..memory.lazy import lazy_zeros
+from ..memory.storage import form_of, Storage
 from .differentiate import run_backward
 from .tape import Leaf
 
@@ -18,6 +19,8 @@ REQS = ("write", "add", "null")
 
 zeros: Supplied[Callable[..., NDArray]] = Supplied()
 """`mx.nd.zeros`."""
+dense: Supplied[type[NDArray]] = Supplied()
+"""NDArray."""
 
 
 class Attachment(Storage):
@@ -26,7 +29,8 @@ class Attachment(Storage):
     __slots__ = ()
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        """Ask for this array's gradient: `.grad`, now zeros, which backward writes, or adds to if 'add'.
+        """Ask for this array's gradient: `.grad`, now zeros, which backward writes, or adds to if 'add'. A
+        dense one takes no memory before something reads or writes it.
 
         On a recorded array the history before it is forgotten: gradients end here. `stype` is the gradient's
         storage type, None for the array's. A row_sparse one stores the rows that Embedding with
@@ -34,9 +38,11 @@ class Attachment(Storage):
         that are not 0.
         """
         check_req(self, grad_req)
-        grad = zeros.call(
-            self.storage.shape, self.context, self.storage.dtype, self.stype if stype is None else stype
-        )
+        (shape, dtype), kind = form_of(self), self.stype if stype is None else stype
+        if kind == "default":
+            grad = lazy_zeros(dense.call, shape, dtype, self.context)
+        else:
+            grad = zeros.call(shape, self.context, dtype, kind)
         self.origin = (Leaf(grad, grad_req), 0)
 
     @property

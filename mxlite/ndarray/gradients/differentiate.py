@@ -24,6 +24,7 @@ from ...graph.opdef import DType
 from ...ops import find_op
 from ..calls.invoke import call_of, call_with, invoke
 from ..calls.plan import Plan
+from ..memory.lazy import Lazy, renew
 from ..memory.storage import context_of, Shape, Storage
 from ..memory.transfer import push_fill, push_on
 from .host import PythonCall
@@ -135,6 +136,10 @@ def run_backward(
 
     With `wrt` None: for all leaves, written as these request; returns nothing.
     """
+    if wrt is None and not (retain or create) and len(heads) == 1 and head_grads[0] is None:
+        handle = getattr(heads[0], "away", None)
+        if isinstance(handle, Lazy) and handle.takes_backward():
+            return []
     traced = trace([_head_origin(h) for h in heads], stop)
     heads = [h.plain() for h in heads]
     head_grads = [None if g is None else g.plain() for g in head_grads]
@@ -145,6 +150,8 @@ def run_backward(
                 "no array in the graph has asked for its gradient: call attach_grad() on one first."
             )
         wrt = [(leaf, 0) for leaf in leaves]
+        for leaf in leaves:
+            renew(leaf.grad)
     else:
         leaves = []
     arrays: dict[int, Storage] = {}

@@ -13,7 +13,7 @@ from ...backends import backend_of
 from ...core.record import record
 from ...graph.opdef import Op
 from ..calls.plan import Plan
-from ..memory.storage import Storage
+from ..memory.storage import form_of, Storage
 from .tape import note, Origin
 
 
@@ -62,8 +62,8 @@ def note_python(
     outs: Sequence[Storage],
 ) -> None:
     """Record that `call` computed `outs` from `inputs`."""
-    kinds = tuple((a.storage.shape, a.storage.dtype) for a in inputs)
-    made = tuple((o.storage.shape, o.storage.dtype) for o in outs)
+    kinds = tuple(map(form_of, inputs))
+    made = tuple(map(form_of, outs))
     attrs = PythonCall.Attrs(len(inputs), len(outs))
     plan = Plan(
         PythonCall,

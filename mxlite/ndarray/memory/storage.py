@@ -25,6 +25,7 @@ class Away(Protocol):
 
     shape: Shape
     dtype: np.dtype[Any]
+    is_computed: bool  # by what it takes to bring the elements back
 
     def back(self) -> RawArray:
         """Push the copy that brings the elements back, and return the bare array."""
@@ -41,9 +42,9 @@ class Storage:
     the rest of the Var's memory as it was; `partial` says that, so that it counts as a read too and does not
     declare a poisoned rest healthy. `origin` is its origin on the tape (`tape.py`).
 
-    An array may be **away**: its elements are stored in another layout, and `storage` has no value until
-    it is read. `away` brings them back then, so no other code needs to know. Read `storage`
-    before you wait.
+    An array may be **away**: its elements are stored in another layout, or are not computed yet, and
+    `storage` has no value until it is read. `away` brings them back then, so no other code needs to know.
+    Read `storage` before you wait.
     """
 
     away: Away
@@ -126,6 +127,8 @@ class Storage:
         Raises OperatorError if its value comes from an operation that failed, and DeviceError if the device
         has failed since.
         """
+        if getattr(getattr(self, "away", None), "is_computed", False):
+            self.away.back()
         get_engine().wait_for(self.var)
         if self.var.fence:
             self.backend.settle(self.var)
@@ -145,6 +148,15 @@ class Storage:
 
 _bare = Storage.__dict__["storage"].__get__
 """The bare array of a Storage; AttributeError if it is away."""
+
+
+def is_away(array: Storage) -> bool:
+    """True if the elements of an array are not there until they are read."""
+    try:
+        _bare(array)
+    except AttributeError:
+        return True
+    return False
 
 
 def form_of(array: Storage) -> tuple[Shape, np.dtype[Any]]:
