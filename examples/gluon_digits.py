@@ -49,6 +49,7 @@ def train(net: nn.HybridSequential, epochs: int, batch_size: int) -> tuple[float
     data = gluon.data.ArrayDataset(train_x, train_y)
     batches = gluon.data.DataLoader(data, batch_size, shuffle=True, last_batch="discard")
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    loss_of.hybridize()  # so a step with its update is one program
     trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01})
     for _ in range(epochs):
         for x, y in batches:

@@ -345,3 +345,33 @@ def test_a_gradient_takes_no_memory_before_it_is_used():
     assert (x.grad.shape, x.grad.dtype, x.grad.context) == ((3, 4), np.float32, mx.cpu())
     assert x.grad.away.is_computed
     assert (x.grad.asnumpy() == 0).all() and not hasattr(x.grad, "away")
+
+
+@pytest.mark.parametrize("what", ["two calls", "two networks"])
+def test_outputs_of_several_calls_in_one_loss(what):
+    def run(read):
+        mx.random.seed(3)
+        loss = gluon.loss.L2Loss()
+        loss.hybridize()
+        nets = [nn.Dense(3, in_units=4, prefix=f"net{i}_") for i in range(2)]
+        trainers = []
+        for net in nets:
+            net.initialize(mx.init.Xavier())
+            net.hybridize()
+            trainers.append(gluon.Trainer(net.collect_params(), "sgd"))
+        one, other = (nets[0], nets[0]) if what == "two calls" else nets
+        for k in range(3):
+            with mx.autograd.record():
+                outs = []
+                for i, net in enumerate((one, other)):
+                    outs.append(net(mx.nd.array(X[:, i, k, :4])))
+                    if read:
+                        outs[-1].asnumpy()
+                value = loss(*outs)
+            value.backward()
+            for trainer in trainers if one is not other else trainers[:1]:
+                trainer.step(8)
+        return [p.data().asnumpy() for net in nets for p in net.collect_params().values()]
+
+    for a, b in zip(run(False), run(True)):
+        assert np.array_equal(a, b)
