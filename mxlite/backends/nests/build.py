@@ -113,7 +113,7 @@ class _Planner:
         self.order = [i for i in range(len(t.nodes)) if i in needed]
         self._readers = Counter(x for i in self.order for x in operands_of(t.nodes[i]))
         self._readers.update(set(self.values.values()))
-        self.domain = common_shape([*(t.shapes[i] for i in self.order), *shapes.values()])
+        self.domain = common_shape([*self._shapes(), *shapes.values()])
         self.rank = len(self.domain)
         self.spaces = {i: self._axes(t.shapes[i]) for i in self.order}
         self.out_axes = {n: self._axes(s) for n, s in shapes.items()}
@@ -135,6 +135,13 @@ class _Planner:
         self.partial: dict[
             int, tuple[int, list[int]]
         ] = {}  # groups -> parts and their results, where they are taken
+
+    def _shapes(self) -> list[Shape]:
+        """The shapes of what is read: arrays to pick from have any lengths along the axes of indices."""
+        nodes, read = self.t.nodes, set(self.values.values())
+        for i in self.order:
+            read.update(operands_of(nodes[i])[nodes[i][0] == "gather" :])
+        return [self.t.shapes[i] for i in self.order if i in read or nodes[i][0] != "input"]
 
     def _axes(self, shape: Shape) -> frozenset[int]:
         """The axes of the domain that a shape has."""

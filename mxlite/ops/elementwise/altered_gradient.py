@@ -8,8 +8,7 @@ through stochastic neurons for conditional computation". A gradient reversed: Y.
 from __future__ import annotations
 
 from ...core.record import record
-from ...graph.opdef import Op
-from ..blocks import copy
+from .elementwise import Elementwise
 from .unary import round, sign
 
 
@@ -33,7 +32,7 @@ class sign_ste(sign):
     gradient_is = {"data": "d_out"}
 
 
-class gradientmultiplier(Op):
+class gradientmultiplier(Elementwise):
     """Identity whose gradient is multiplied, ``d_data = scalar * d_out``; -1 reverses it.
 
     data: (...)  ->  out: (...), same shape and dtype.
@@ -43,8 +42,8 @@ class gradientmultiplier(Op):
     inputs = ("data",)
     accepts = "float"
     same_shape = True
-    cheap = True
     in_place = {"out": "data"}
+    backward_reads = ("d_out",)
     backward_in_place = {"d_data": "d_out"}
     flops_per_output = 0
 
@@ -54,13 +53,9 @@ class gradientmultiplier(Op):
         is_int: bool = True
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        copy(xp, data, out)
+    def compute(w, a, data):
+        return {"out": data}
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        xp.multiply(d_out, a.scalar, out=d_data)
-
-    @staticmethod
-    def derivative(w, a, ins, outs, heads):
-        return {"data": w._mul_scalar(heads["out"], scalar=a.scalar)}
+    def compute_gradient(w, a, heads, arrays):
+        return {"d_data": heads["out"] * w.constant(a.scalar)}

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...core.errors import MXLiteError, ShapeError
 from ...core.record import record
+from ..declared import Declared
 from .matrices import batch, chunks, Matrix, require_matrix, transposed, turned
 
 
@@ -271,24 +272,22 @@ class _Scalars(Matrix):
         return prod(inputs[0]) * inputs[0][-1]
 
 
-class _linalg_sumlogdiag(_Scalars):
+class _linalg_sumlogdiag(Declared, _Scalars):
     """Sum of the logarithms of the diagonal: half the log determinant of A @ A.T, for a Cholesky factor A.
 
     A: (..., N, N)  ->  out: (...), (1,) for a single matrix. The gradient, ``d_out / A``, is on the diagonal.
     """
 
     aliases = ("linalg_sumlogdiag",)
+    backward_reads = ("d_out", "A")
+    gradients = ("A",)
 
     @staticmethod
-    def forward(xp, a, A, *, out):
-        for x, into in chunks(batch(A), out.reshape(-1)):
-            xp.add.reduce(xp.log(xp.einsum("bii->bi", x)), axis=-1, out=into)
-
-    @staticmethod
-    def backward(xp, a, d_out, A, *, d_A):
-        d_A.fill(0)
-        for d, x, into in chunks(d_out.reshape(-1), batch(A), batch(d_A)):
-            xp.einsum("bii->bi", into)[...] = d[:, None] / xp.einsum("bii->bi", x)
+    def compute(t, a, A):
+        count, n = prod(A.shape[:-2]), A.shape[-1]
+        rows = t.view(A, (count, n, n))
+        diagonal = t.pick(rows, t.index(t.broadcast(0.0, (n, 1)), 0), 2)
+        return {"out": t.sum(t.log(diagonal), (1,))}
 
 
 class _linalg_det(_Scalars):

@@ -9,20 +9,19 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ...core.dtype import as_dtype
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
+from ..declared import Declared
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .boxes import descending, Format, order_pieces
 
 _ROWS = 512  # boxes at a time
 
 
-class box_encode(Op):
+class box_encode(Declared):
     """Boxes as offsets from their anchors, ``targets = ((ref - anchor) / size of anchor - means) / stds``.
 
     samples: (B, N), above 0.5 where an anchor has a box;  matches: (B, N), the number of that box, in [0,
@@ -55,45 +54,36 @@ class box_encode(Op):
         return 8 * prod(outputs[0])
 
     @staticmethod
-    def forward(
-        xp: Any,
-        a: Any,
-        samples: Any,
-        matches: Any,
-        anchors: Any,
-        refs: Any,
-        means: Any,
-        stds: Any,
-        *,
-        targets: Any,
-        masks: Any,
-    ) -> None:
+    def compute(
+        t: Any, a: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any
+    ) -> Any:
         b, n, _ = anchors.shape
-        if not b * n:
-            return
-        last = refs.shape[1] - 1
-        for i in range(b):
-            for begin in range(0, n, _ROWS):
-                part = slice(begin, begin + _ROWS)
-                has = samples[i, part] > 0.5
-                if masks is not None:
-                    masks[i, part] = has[:, None]
-                if targets is None:
-                    continue
-                targets[i, part] = 0
-                own = refs[i, xp.clip(matches[i, part][has], 0, last).astype("int64")]
-                offsets = _offsets(xp, own, anchors[i, part][has])
-                targets[i, part][has] = (offsets - means) / stds
+        box, which, side = _numbers(t, n)
+        of_box = [t.pick(t.view(x, (b, 1, n)), box, 2) for x in (samples, matches)]
+        match = t("min", t("max", t.trunc(of_box[1]), 0.0), float(refs.shape[1] - 1))
+        (low, high), (own_low, own_high) = (
+            [t.pick(t.view(x, (b, 1, prod(x.shape[1:]))), at * 4.0 + (side + k), 2) for k in (0.0, 2.0)]
+            for x, at in ((anchors, box), (refs, match))
+        )
+        size, own = high - low, own_high - own_low
+        moved = (own_low + own / 2.0 - (low + size / 2.0)) / size
+        mean, std = (t.pick(t.view(x, (1, 4)), which, 1) for x in (means, stds))
+        offset = (t.where("lt", which, 2.0, moved, t.log(own / size)) - mean) / std
+        has = t.one_where("gt", of_box[0], 0.5)
+        return {"targets": t.where("gt", has, 0.5, offset, 0.0), "masks": has}
 
 
-def _offsets(xp: Any, boxes: Any, anchors: Any) -> Any:
-    """Offsets (n, 4) of boxes from anchors, both corners (n, 4)."""
-    size, own = (x[:, 2:] - x[:, :2] for x in (anchors, boxes))
-    centre, other = anchors[:, :2] + size / 2, boxes[:, :2] + own / 2
-    return xp.concatenate([(other - centre) / size, xp.log(own / size)], axis=1)
+def _numbers(t: Any, count: int) -> tuple[Any, Any, Any]:
+    """For each number of `count` boxes: that of its box; its own, from 0 to 3; and 0 for one along x, 1 for
+    one along y. (4 * count, 1)
+    """
+    number = t.index(t.broadcast(0.0, (4 * count, 1)), 0)
+    box = t.floor(number * 0.25)
+    which = number - box * 4.0
+    return box, which, which - t.where("lt", which, 2.0, 0.0, 2.0)
 
 
-class box_decode(Op):
+class box_decode(Declared):
     """Boxes from offsets and anchors: the inverse of `box_encode` with means of 0.
 
     data: (B, N, 4), offsets;  anchors: (1, N, 4)  ->  out: (B, N, 4), corners x1, y1, x2, y2.
@@ -127,25 +117,21 @@ class box_decode(Op):
         return shapes, (data,)
 
     @staticmethod
-    def forward(xp: Any, a: Any, data: Any, anchors: Any, *, out: Any) -> None:
-        if out is None:
-            return
-        stds = np.array([a.std0, a.std1, a.std2, a.std3], accumulator(data.dtype))
-        for begin in range(0, data.shape[1], _ROWS):
-            part = slice(begin, begin + _ROWS)
-            at, size = _centres(anchors[0, part].astype(stds.dtype), a.format)
-            for offsets, boxes in zip(data[:, part], out[:, part]):
-                moved = offsets * stds
-                stretch = xp.minimum(moved[:, 2:], a.clip) if a.clip > 0 else moved[:, 2:]
-                centre, half = moved[:, :2] * size + at, xp.exp(stretch) * size / 2
-                boxes[:, :2] = centre - half
-                boxes[:, 2:] = centre + half
-
-
-def _centres(boxes: Any, kind: Format) -> tuple[Any, Any]:
-    """Centres and sizes, (n, 2) each, of boxes (n, 4)."""
-    low, high = boxes[:, :2], boxes[:, 2:]
-    return (low, high) if kind == "center" else (low + (high - low) / 2, high - low)
+    def compute(t: Any, a: Any, data: Any, anchors: Any) -> Any:
+        n = data.shape[1]
+        box, which, side = _numbers(t, n)
+        (at, size), (moved, stretch) = (
+            [t.pick(t.view(x, (x.shape[0], 1, 4 * n)), box * 4.0 + (side + k), 2) for k in (0.0, 2.0)]
+            for x in (anchors, data)
+        )
+        if a.format == "corner":
+            at, size = at + (size - at) / 2.0, size - at
+        moved = moved * t.where("eq", side, 0.0, t.constant(a.std0), t.constant(a.std1))
+        stretch = stretch * t.where("eq", side, 0.0, t.constant(a.std2), t.constant(a.std3))
+        if a.clip > 0:
+            stretch = t("min", stretch, t.constant(a.clip))
+        centre, half = moved * size + at, t.exp(stretch) * size / 2.0
+        return {"out": t.where("lt", which, 2.0, centre - half, centre + half)}
 
 
 class bipartite_matching(Op):

@@ -13,6 +13,7 @@ from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes, Types
+from ..declared import Declared
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 
 _HALF = np.uint64(0xFFFFFFFF)
@@ -169,7 +170,7 @@ def to_corners(xp: Any, boxes: Any) -> None:
         xp.add(boxes[low], boxes[high], out=boxes[high])
 
 
-class box_iou(Op):
+class box_iou(Declared):
     """Intersection over union of every box of one array with every box of another.
 
     lhs: (A..., 4);  rhs: (B..., 4)  ->  out: (A..., B...). format: "corner" x1, y1, x2, y2, or "center" x,
@@ -193,31 +194,26 @@ class box_iou(Op):
         return shapes, ((*shapes[0][:-1], *shapes[1][:-1]),)
 
     @staticmethod
-    def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_iou_pieces(inputs, dtype))
+    def compute(t: Any, a: Any, lhs: Any, rhs: Any) -> Any:
+        few, many = prod(lhs.shape[:-1]), prod(rhs.shape[:-1])
+        (x1, y1, x2, y2), (u1, v1, u2, v2) = (
+            corners(t, t.view(x, shape), a.format)
+            for x, shape in ((lhs, (few, 1, 4, 1)), (rhs, (1, many, 1, 4)))
+        )
 
-    @staticmethod
-    def forward(xp: Any, a: Any, lhs: Any, rhs: Any, *, out: Any, work: Any) -> None:
-        if out is None or not out.size:
-            return
-        few, many, target = lhs.reshape(-1, 4), rhs.reshape(-1, 4), out.reshape(-1, prod(rhs.shape[:-1]))
-        if len(few) > len(many):
-            few, many, target = many, few, target.T
-        held, row, spare = carve(work, _iou_pieces((lhs.shape, rhs.shape), lhs.dtype))
-        xp.copyto(held, many.T)
-        if a.format == "center":
-            to_corners(xp, held)
-        for i, box in enumerate(few):
-            one = box.astype(row.dtype)
-            if a.format == "center":
-                to_corners(xp, one[:, None])
-            overlaps(xp, one, held, row, spare)
-            xp.copyto(target[i], row, casting="unsafe")
+        def length(low: Any, high: Any) -> Any:
+            return t("max", high - low, 0.0)
+
+        both = length(t("max", x1, u1), t("min", x2, u2)) * length(t("max", y1, v1), t("min", y2, v2))
+        either = (x2 - x1) * (y2 - y1) + (u2 - u1) * (v2 - v1) - both
+        return {"out": t.where("gt", either, 0.0, both / t.where("gt", either, 0.0, either, 1.0), 0.0)}
 
 
-def _iou_pieces(inputs: Shapes, dtype: DType) -> list[Piece]:
-    n, acc = max(prod(s[:-1]) for s in inputs), accumulator(dtype)
-    return [((4, n), acc), ((n,), acc), ((2, n), acc)]
+def corners(t: Any, boxes: Any, kind: Format) -> list[Any]:
+    """x1, y1, x2, y2 of boxes along the only axis of length 4."""
+    axis = boxes.shape.index(4, 2)
+    x, y, z, w = (t.pick(boxes, t.number(float(k)), axis) for k in range(4))
+    return [x, y, z, w] if kind == "corner" else [x - z * 0.5, y - w * 0.5, x + z * 0.5, y + w * 0.5]
 
 
 class box_nms(Op):

@@ -8,6 +8,7 @@ from ...core.dtype import float32
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
+from ..declared import Declared
 from ..shape.reshape import Rearrangement
 
 
@@ -16,7 +17,7 @@ def _require_image(data: Any, layout: str) -> None:
         raise ShapeError(f"data must be an image {layout} or several (N, {layout[1:]}, got {data}.")
 
 
-class _image_normalize(Op):
+class _image_normalize(Declared):
     """Each channel less its mean, by its deviation, ``out = (data - mean) / std``.
 
     data: (C, H, W) or (N, C, H, W), C 1 or 3, of a floating type  ->  out: the same. `mean` and `std` have a
@@ -27,6 +28,7 @@ class _image_normalize(Op):
     in_place = {"out": "data"}
     accepts = "float"
     backward_in_place = {"d_data": "d_out"}
+    backward_reads = ("d_out",)
 
     @record
     class Attrs:
@@ -48,24 +50,25 @@ class _image_normalize(Op):
         return (data,), (data,)
 
     @staticmethod
-    def forward(xp, a, data, *, out):
-        for channel in range(data.shape[-3]):
-            target = out[..., channel, :, :]
-            xp.subtract(data[..., channel, :, :], _of(a.mean, channel), out=target)
-            xp.divide(target, _of(a.std, channel), out=target)
+    def compute(t, a, data):
+        return {"out": (data - _by_channel(t, a.mean, data)) / _by_channel(t, a.std, data)}
 
     @staticmethod
-    def backward(xp, a, d_out, *, d_data):
-        for channel in range(d_out.shape[-3]):
-            xp.divide(d_out[..., channel, :, :], _of(a.std, channel), out=d_data[..., channel, :, :])
+    def compute_gradient(t, a, heads, arrays):
+        return {"d_data": heads["out"] / _by_channel(t, a.std, heads["out"])}
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
         return {"data": w._image_normalize(heads["out"], std=a.std)}
 
 
-def _of(values: tuple[float, ...], channel: int) -> float:
-    return values[channel] if len(values) > 1 else values[0]
+def _by_channel(t: Any, values: tuple[float, ...], image: Any) -> Any:
+    """The number of each channel, or that of all."""
+    first, *others = values[: image.shape[-3]]
+    found = t.constant(first)
+    for channel, value in enumerate(others, 1):
+        found = t.where("eq", t.index(image, -3), float(channel), t.constant(value), found)
+    return found
 
 
 class _image_to_tensor(Op):

@@ -12,13 +12,13 @@ import numpy as np
 from .....core.machine_code import native
 from .....graph.opdef import DType
 from .....ops.nn.normed_convolution import NormLine
-from .....ops.norm.norm import around_channels, BatchNorm
+from .....ops.norm.norm import around_channels, BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
 from .....ops.norm.norm_act import NormAct
 from .....ops.norm.norm_act_line import NormActLine
 from .....ops.norm.norm_remat import NormRemat
 from .....ops.norm.norm_statistics import NormStatistics
 from .....ops.scratch import carve, Piece, scratch_bytes
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, connected, Request, Row
 from ...compiled import call, load, parts_for, storable, threads_for, usable
 from ...compiled.codegen.doubles import slot
 from ...compiled.norm import norm_planes, norm_rows
@@ -193,6 +193,13 @@ _IN_ROWS = (NormActLine, NormLine, NormStatistics, NormRemat)  # whose code is f
 _STATISTICS = ("mean", "var", "factor", "shift")
 
 forward = _row("forward", _made, 3, _STATISTICS)
+
+
+def _without_variance(row: Row) -> Row:
+    """The row for a norm that shows its variance in another form than BatchNorm: where it is not shown."""
+    return lambda r: None if r.attrs.output_mean_var else row(r)
+
+
 backward = _row("backward", _gradient, 5, ("d_gamma", "d_beta"))
 line = _row("forward", _made, 2, _STATISTICS)
 again = _row("again", _made, 3)
@@ -210,6 +217,10 @@ ROWS = kernel_rows(
     {
         BatchNorm: forward,
         BatchNorm.grad_op: backward,
+        BatchNorm_v1: forward,
+        BatchNorm_v1.grad_op: backward,
+        ContribSyncBatchNorm: _without_variance(forward),
+        ContribSyncBatchNorm.grad_op: _without_variance(backward),
         NormAct: forward,
         NormAct.grad_op: backward,
         NormActLine: forward,

@@ -94,6 +94,7 @@ SERVES = (
     "graph.gradient",
     "ops.elementwise",
     "ops.index",
+    "ops.linalg.factorizations",
     "ops.loss",
     "ops.nn.interleaved",
     "ops.norm",
@@ -101,7 +102,10 @@ SERVES = (
     "ops.optim.lars",
     "ops.shape.diagonal",
     "ops.shape.like",
+    "ops.vision.box_targets",
+    "ops.vision.boxes",
     "ops.vision.grid",
+    "ops.vision.image",
     "ops.vision.resize",
     "ops.vision.sampler",
 )
