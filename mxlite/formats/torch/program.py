@@ -19,7 +19,6 @@ from ...core import MXLiteError
 from ..building import NotSupportedError
 from .package import torch_package
 
-
 _EXPORTING = threading.RLock()
 """One export at a time: the exporter, and what is done around it, change PyTorch and the module meanwhile."""
 

@@ -32,11 +32,11 @@ class Beside(NamedTuple):
     gradients: dict  # by the parameter's name
 
 
-def beside(module, inputs):
+def beside(module, inputs, imported=None):
     """One forward and backward of both, with random gradients of the outputs."""
     import torch
 
-    symbol, args, aux = mx.from_torch(module, inputs)
+    symbol, args, aux = imported or mx.from_torch(module, inputs)
     reference = copy.deepcopy(module).train()
     outputs = reference(*inputs)
     outputs = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
@@ -56,9 +56,9 @@ def beside(module, inputs):
     return Beside(symbol, args, aux, wrong, errors)
 
 
-def compare(module, inputs, tolerance=1e-4):
+def compare(module, inputs, tolerance=1e-4, imported=None):
     """Assert equal outputs, and equal gradients of every parameter for random gradients of the outputs."""
-    found = beside(module, inputs)
+    found = beside(module, inputs, imported)
     assert found.outputs < tolerance
     wrong = {n: e for n, e in found.gradients.items() if not e < tolerance}
     assert not wrong
