@@ -133,7 +133,9 @@ def main() -> None:
 
     found = [k for name, case in CASES.items() if (k := measure(name, case)) is not None]
     single = [k for k in found if k.calls == 1]
-    text = heading("Bytes kept for backward", {"torch": torch.__version__}) + "\n" + ABOUT
+    text = (
+        heading("Bytes kept for backward", {"torch": torch.__version__}, "in the same process") + "\n" + ABOUT
+    )
     for title, rows in (
         ("One call in PyTorch", single),
         ("Several calls in PyTorch", [k for k in found if k.calls > 1]),

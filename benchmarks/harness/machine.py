@@ -20,7 +20,7 @@ def mxnet_python() -> str | None:
     return os.environ.get(PEER_VARIABLE) or None
 
 
-def heading(title: str, peer: dict[str, str] | None) -> str:
+def heading(title: str, peer: dict[str, str] | None, beside: str = "in a process of its own") -> str:
     """Heading of a result: what was measured, machine and versions; `peer` are MXNet's, if it was measured.
 
     No paths and no host name: results are published.
@@ -39,7 +39,7 @@ def heading(title: str, peer: dict[str, str] | None) -> str:
     if peer is None:
         lines.append(f"- MXNet was not measured: {PEER_VARIABLE} does not name a Python that has it")
     else:
-        lines.append("- peer, in a process of its own: " + ", ".join(f"{k} {v}" for k, v in peer.items()))
+        lines.append(f"- peer, {beside}: " + ", ".join(f"{k} {v}" for k, v in peer.items()))
     return "\n".join(lines) + "\n"
 
 

@@ -87,7 +87,7 @@ class Builder:
         name = self.unique(name)
         if array is not None:
             self.arrays[name] = array
-            settings |= {"shape": shape} if shape and 0 not in shape else {}
+            settings |= {"shape": shape} if 0 not in shape else {}
         symbol = Variable(name, dtype=dtype, **settings)
         return GraphValue(self, shape, dtype, None, symbol.entries[0])
 

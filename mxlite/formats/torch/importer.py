@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from ... import ndarray as nd
 from ...core import FormatError
 from ...symbol import Group, operator_function, Symbol
-from ..building import is_float
+from ..building import is_float, NotSupportedError
+from .batch import Batch, free_batch, resized, SIZES
 from .errors import UnsupportedModuleError
 from .package import torch_package
 from .program import decomposed, exported
@@ -18,11 +22,18 @@ from .stored import StoredTensor
 Imported = tuple[Symbol, dict[str, nd.NDArray], dict[str, nd.NDArray]]
 
 
-def from_torch(module: Any, args: Any, kwargs: Mapping[str, Any] | None = None) -> Imported:
+def from_torch(
+    module: Any,
+    args: Any,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_batch: Batch | None = None,
+) -> Imported:
     """The symbol, arguments and auxiliary states of a torch.nn.Module.
 
     args: example inputs as forward takes them, a tensor or a tuple; their shapes are those of the network.
     kwargs: inputs by name.  Needs the package torch.
+    dynamic_batch: inputs whose batch is free, so that the symbol can be bound to any: names of forward's
+    parameters, a dict of names and axes where it is not axis 0, or True for every tensor with axes.
 
     Parameters keep their names in `state_dict`, tied ones are one argument under its first name. Moving means
     and variances of batch normalization are auxiliary states; other buffers are arguments whose learning rate
@@ -33,10 +44,14 @@ def from_torch(module: Any, args: Any, kwargs: Mapping[str, Any] | None = None) 
     MXNet's do. What the module itself holds in evaluation mode while it trains stays so.
 
     Raises UnsupportedModuleError, which lists every node that cannot be run, NotSupportedError for a module
-    that torch.export cannot trace; each names the path in the module and the line.
+    that torch.export cannot trace; each names the path in the module and the line. With `dynamic_batch` also
+    NotSupportedError for a module that fixes the batch, and ShapeError for inputs that do not have one.
     """
-    symbol, reader = network_of(module, args, kwargs)
-    arrays = reader.builder.arrays
+    if dynamic_batch:
+        symbol, arrays = _with_free_batch(module, args, kwargs, dynamic_batch)
+    else:
+        symbol, reader = network_of(module, args, kwargs)
+        arrays = reader.builder.arrays
     states = set(symbol.list_auxiliary_states())
     named = {n: nd.array(arrays[n], dtype=arrays[n].dtype) for n in symbol.list_inputs() if n in arrays}
     return (
@@ -46,11 +61,33 @@ def from_torch(module: Any, args: Any, kwargs: Mapping[str, Any] | None = None) 
     )
 
 
+def _with_free_batch(
+    module: Any, args: Any, kwargs: Mapping[str, Any] | None, batch: Batch
+) -> tuple[Symbol, dict[str, np.ndarray]]:
+    called = inspect.signature(module.forward).bind(*_inputs(args), **(kwargs or {}))
+    imports = []
+    for times in SIZES:
+        longer = inspect.BoundArguments(called.signature, resized(called.arguments, batch, times))
+        try:
+            symbol, reader = network_of(module, longer.args, longer.kwargs)
+        except UnsupportedModuleError:
+            raise
+        except NotSupportedError as error:
+            raise NotSupportedError(
+                f"The batch cannot be free: with one {times} times as long, {error}"
+            ) from error
+        imports.append((symbol, reader.builder.arrays, reader.inputs))
+    return free_batch(*imports)
+
+
+def _inputs(args: Any) -> tuple[Any, ...]:
+    """Example inputs as a tuple."""
+    return (args,) if isinstance(args, torch_package().Tensor) else tuple(args)
+
+
 def network_of(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Symbol, ProgramReader]:
     """The symbol of a module, and the reader, which knows its inputs and arrays."""
-    torch = torch_package()
-    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
-    reader, outputs = read(module, exported(module, args, kwargs or {}))
+    reader, outputs = read(module, exported(module, _inputs(args), kwargs or {}))
     return Group([_output(reader, name, value) for name, value in outputs]), reader
 
 

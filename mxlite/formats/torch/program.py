@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,9 @@ from typing import Any
 from ...core import MXLiteError
 from ..building import NotSupportedError
 from .package import torch_package
+
+_EXPORTING = threading.RLock()
+"""One export at a time: the exporter, and what is done around it, change PyTorch and the module meanwhile."""
 
 
 def exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -30,7 +34,7 @@ def exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> A
     if not isinstance(module, torch.nn.Module):
         raise MXLiteError(f"from_torch takes a torch.nn.Module, got {type(module).__name__}.")
     _require_host(module)
-    with warnings.catch_warnings(), _training(module), _no_custom_gradients(torch):
+    with _EXPORTING, warnings.catch_warnings(), _training(module), _no_custom_gradients(torch):
         warnings.simplefilter("ignore")  # the exporter's, of PyTorch's own code
         try:
             program = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
@@ -70,10 +74,16 @@ def _training(module: Any) -> Iterator[None]:
 
 @contextmanager
 def _no_custom_gradients(torch: Any) -> Iterator[None]:
-    """The tracer steps through an autograd.Function and forgets its backward: the gradient would be wrong."""
+    """The tracer steps through an autograd.Function and forgets its backward: the gradient would be wrong.
+
+    Refused on this thread alone; others may train meanwhile.
+    """
     kept = torch.autograd.Function.__dict__["apply"]
+    here = threading.get_ident()
 
     def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != here:
+            return kept.__get__(None, cls)(*args, **kwargs)
         raise NotSupportedError(
             f"{cls.__module__}.{cls.__qualname__} is an autograd.Function, whose own backward an exported "
             f"program does not have{_where(sys._getframe(1))}"

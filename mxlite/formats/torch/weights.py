@@ -30,7 +30,7 @@ def load_into(
     found: dict[str, np.ndarray] = {}
     for name, array in {**arg_params, **(aux_params or {})}.items():
         if name not in targets:
-            if _is_constant(name):
+            if is_constant(name):
                 continue
             raise UnknownNameError(
                 f"{type(module).__name__} has no parameter or buffer {name!r}.{nearest(name, targets)}"
@@ -44,6 +44,6 @@ def load_into(
             targets[name].copy_(torch_tensor(numbers))
 
 
-def _is_constant(name: str) -> bool:
+def is_constant(name: str) -> bool:
     """True for a variable that holds what the module's code computes from constants."""
     return name.startswith("lifted_tensor_") or name.endswith("_const") or "_const_" in name

@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -70,6 +72,26 @@ def test_a_backward_of_its_own_is_refused():
     x = torch.ones(1, requires_grad=True)
     Doubled.apply(x).backward()  # as before
     assert x.grad.item() == 3
+
+
+def test_other_threads_differentiate_and_import_during_an_import():
+    entered, left = threading.Event(), threading.Event()
+
+    def slow(x):
+        entered.set()
+        assert left.wait(60)
+        return x * 2
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: mx.from_torch(Outer(slow), torch.randn(3, 4)))
+        assert entered.wait(60)
+        second = pool.submit(refused, lambda x: Doubled.apply(x))
+        x = torch.ones(1, requires_grad=True)
+        Doubled.apply(x).backward()  # not refused: this thread exports nothing
+        left.set()
+        assert first.result()[0].list_outputs() and "Doubled is an autograd" in second.result()
+    assert x.grad.item() == 3
+    assert Doubled.apply(x).item() == 2
 
 
 def test_a_buffer_that_forward_writes_is_named():

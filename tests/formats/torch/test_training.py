@@ -63,6 +63,38 @@ def test_dropout_asks_at_run_time():
     assert set(np.unique(executor.forward(is_train=True, input=ones)[0].asnumpy())) == {0.0, 2.0}
 
 
+def test_paths_that_are_dropped_by_drawn_numbers_ask_at_run_time():
+    """As torchvision's StochasticDepth and Dropout in place: a path is there while it does not train."""
+
+    class Dropped(torch.nn.Module):
+        def forward(self, x):
+            noise = torch.empty([x.shape[0], 1]).bernoulli_(0.75)
+            return torch.nn.functional.dropout(x * noise.div_(0.75), 0.5, inplace=True)
+
+    symbol, args, aux = mx.from_torch(Dropped(), torch.ones(40, 5))
+    executor = symbol.simple_bind(mx.cpu(), grad_req="null", x=(40, 5))
+    executor.copy_params_from(args, aux)
+    ones = mx.nd.ones((40, 5))
+    assert np.allclose(executor.forward(is_train=False, x=ones)[0].asnumpy(), 1)
+    trained = executor.forward(is_train=True, x=ones)[0].asnumpy()
+    assert np.allclose(np.unique(trained.round(4)), [0, 2 / 0.75], atol=1e-3)
+    assert 0 < (trained == 0).all(1).sum() < 40
+
+
+def test_noise_is_drawn_anew():
+    class Noisy(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x) + torch.rand(()), torch.bernoulli(x)
+
+    symbol, _, _ = mx.from_torch(Noisy(), torch.full((50, 40), 0.5))
+    executor = symbol.simple_bind(mx.cpu(), grad_req="null", x=(50, 40))
+    first, second = (
+        [o.asnumpy() for o in executor.forward(is_train=True, x=mx.nd.full((50, 40), 0.5))] for _ in range(2)
+    )
+    assert abs(first[0].std() - 1) < 0.1 and set(np.unique(first[1])) == {0.0, 1.0}
+    assert not np.allclose(first[0], second[0])
+
+
 def test_a_step_is_planned_within_a_budget():
     torch.manual_seed(1)
     module = GPTLoss()

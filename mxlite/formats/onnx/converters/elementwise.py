@@ -10,6 +10,7 @@ import numpy as np
 
 from ....core import FormatError
 from ...building.errors import NotSupportedError
+from ...building.rounding import rounded
 from ...building.types import is_float
 from ...building.value import GraphValue
 from ..dtypes import numpy_type
@@ -112,14 +113,6 @@ def _logic(kind: str) -> Callable[[OnnxNode], GraphValue]:
         return b.cast(result, np.bool_)
 
     return convert
-
-
-def rounded(x: GraphValue) -> GraphValue:
-    """The nearest whole numbers; halves go to the even one. (MXNet's rint takes them down.)"""
-    b = x.builder
-    low = b.op("rint", x)
-    odd = b.op("_mod_scalar", low, scalar=2.0)
-    return b.where(b.binary("sub", x, low).equals(0.5), b.binary("add", low, odd), low)
 
 
 def is_inf(n: OnnxNode) -> GraphValue:

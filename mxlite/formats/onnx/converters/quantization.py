@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
+from ...building.rounding import rounded
 from ...building.types import running_type
 from ...building.value import GraphValue
 from ..dtypes import numpy_type
 from ..node import OnnxNode
 from .convolution import convolved
-from .elementwise import rounded
 
 
 def _spread(n: OnnxNode, value: GraphValue, x: GraphValue) -> GraphValue:

@@ -11,6 +11,7 @@ from . import (
     loss,
     normalization,
     pooling,
+    random,
     recurrent,
     reduction,
     resizing,
@@ -19,6 +20,6 @@ from . import (
 
 _FILES = (
     activation, arithmetic, attention, constants, convolution, index, linear, loss, normalization, pooling,
-    recurrent, reduction, resizing, shape,
+    random, recurrent, reduction, resizing, shape,
 )  # fmt: skip
 FAMILIES = tuple(file.CONVERTERS for file in _FILES)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...building import GraphValue, NotSupportedError
+from ...building.rounding import rounded
 from ..node import TorchNode
 from .arithmetic import in_result_type
 
@@ -143,6 +144,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "native_dropout": native_dropout,
     "prelu": prelu,
     "relu6": hard_tanh,
+    "round": lambda n: rounded(n["self"]),
     "selu": selu,
     "softmax": softmax,
     "softplus": softplus,

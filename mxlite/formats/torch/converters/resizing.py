@@ -1,4 +1,4 @@
-"""Interpolation."""
+"""Interpolation: of the axes of images, and at the positions of a grid."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ...building import GraphValue
 from ...building.resizing import Interpolation, resized
+from ...building.sampling import sampled
 from ..node import TorchNode
 
 _MODES = {
@@ -39,9 +40,19 @@ def upsampled(n: TorchNode) -> GraphValue:
     return resized(x, plans, how)
 
 
-CONVERTERS: dict[str, Callable[[TorchNode], Any]] = dict.fromkeys(
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
-    "_upsample_nearest_exact2d upsample_linear1d upsample_bilinear2d upsample_trilinear3d "
-    "upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split(),
-    upsampled,
-)
+def grid_sampled(n: TorchNode) -> GraphValue:
+    """grid_sampler: its modes are numbers."""
+    mode = ("linear", "nearest", "cubic")[n.plain("interpolation_mode")]
+    padding = ("zeros", "border", "reflection")[n.plain("padding_mode")]
+    return sampled(n["input"], n["grid"], mode, padding, bool(n.plain("align_corners")))
+
+
+CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
+    **dict.fromkeys(
+        "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+        "_upsample_nearest_exact2d upsample_linear1d upsample_bilinear2d upsample_trilinear3d "
+        "upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split(),
+        upsampled,
+    ),
+    "grid_sampler": grid_sampled,
+}

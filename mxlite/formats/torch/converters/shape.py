@@ -22,7 +22,7 @@ def transposed(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
     if x.rank < 2:
         return x
-    first, second = (n.plain(k) if n.plain(k) is not None else d for k, d in (("dim0", 0), ("dim1", 1)))
+    first, second = n.plain("dim0", n.plain("axis0", 0)), n.plain("dim1", n.plain("axis1", 1))
     order = list(range(x.rank))
     i, j = b.axis(first, x.rank), b.axis(second, x.rank)
     order[i], order[j] = order[j], order[i]
@@ -52,6 +52,18 @@ def moved_axes(n: TorchNode) -> GraphValue:
 
 def expanded(n: TorchNode) -> GraphValue:
     return n.builder.expand(n["self"], n.shape)
+
+
+def meshed(n: TorchNode) -> tuple[GraphValue, ...]:
+    """meshgrid: each vector along an axis of its own; the first two axes swapped with indexing="xy"."""
+    b, values = n.builder, n.values("tensors")
+    places = list(range(len(values)))
+    if n.plain("indexing", "ij") == "xy" and len(values) > 1:
+        places[:2] = 1, 0
+    dims = [
+        tuple(v.size if i == place else 1 for i in range(len(values))) for v, place in zip(values, places)
+    ]
+    return tuple(b.expand(b.reshape(v, d), tuple(r.shape)) for v, d, r in zip(values, dims, n.results))
 
 
 def repeated(n: TorchNode) -> GraphValue:
@@ -236,6 +248,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "flip": flipped,
     "mT": last_two,
     "mH": last_two,
+    "meshgrid": meshed,
     "movedim": moved_axes,
     "narrow": narrowed,
     "numpy_T": lambda n: n.builder.transpose(n["self"], range(n["self"].rank)[::-1]),
@@ -249,6 +262,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "slice_scatter": slice_written,
     "stack": stacked,
     "swapaxes": transposed,
+    "swapdims": transposed,
     "t": transposed,
     "tile": repeated,
     "transpose": transposed,

@@ -42,13 +42,31 @@ def activated(x):
     return sum((work(x) for work in works), F.softplus(x, 2.0))
 
 
+def sampled(x):
+    """Positions in and beyond the image, in each mode."""
+    grid = torch.linspace(-1.4, 1.3, 12).view(1, 2, 3, 2) + x.mean()
+    ways = [("bilinear", "zeros", True), ("bilinear", "border", False), ("bicubic", "reflection", True)]
+    found = [F.grid_sample(x, grid, mode, padding, align) for mode, padding, align in ways]
+    return sum(found) + F.grid_sample(x, grid.detach(), "nearest", align_corners=False)
+
+
+def meshed(x):
+    a, b = torch.meshgrid(x[0], x[:, 1], indexing="xy")
+    c, d, e = torch.meshgrid(x[0], x[:, 1], x[1], indexing="ij")
+    return a * b, c * d + e
+
+
 NETWORKS = {
     "in-place": of(written),
     "index-put": of(written_at),
     "statistics": of(lambda x: torch.cat([x.var(1), x.std(0, correction=0), x.norm(dim=1), x.logsumexp(1)])),
     "extremes": of(lambda x: x.max() + x.min(dim=1).values + x.amin(1) + torch.maximum(x, -x).mean(1)),
     "scalars": of(lambda x: (2 - x) / 3 + 1 / (x * x + 1) + x**3 + (x.abs() + 1) ** 0.5 - torch.rsub(x, 1.0)),
-    "rounding": of(lambda x: x * torch.floor(x) + torch.where(x > 0, x, 0.1 * x) + x.clamp(-0.5, 0.5)),
+    "rounding": of(
+        lambda x: (
+            x * torch.floor(x) + x * torch.round(2 * x) + torch.where(x > 0, x, 0.1 * x) + x.clamp(-0.5, 0.5)
+        )
+    ),
     "order": of(lambda x: torch.sort(x, dim=1)[0] + x.flip(0) + x.roll(1, 1) + x.cumsum(1)),
     "gather": of(
         lambda x: (
@@ -61,6 +79,9 @@ NETWORKS = {
     "axes": of(
         lambda x: x.unsqueeze(0).movedim(0, 2).squeeze(-1).repeat(2, 1).unfold(0, 2, 2).transpose(0, -1)
     ),
+    "swapped": of(lambda x: x.swapaxes(0, 2) @ x.swapdims(-1, 1).swapaxes(axis0=0, axis1=1), 4, 4, 4),
+    "meshgrid": of(meshed),
+    "grid-sample": of(sampled, 1, 2, 4, 5),
     "einsum": of(lambda x: torch.einsum("ij,kj->ik", x, x) + torch.einsum("...i->...", x)[:, None]),
     "activations": of(
         lambda x: (

@@ -204,6 +204,67 @@ class ShuffleNet(nn.Module):
         return x.view(b, 2, c // 2, h, w).transpose(1, 2).contiguous().view(b, c, h, w)
 
 
+class Inception1(nn.Module):
+    """Four branches, as GoogLeNet's, and a second head that helps the gradient on its way."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.three = norm_act(3, 4, 1), nn.Sequential(norm_act(3, 2, 1), norm_act(2, 4, 3))
+        self.five, self.pooled = nn.Sequential(norm_act(3, 2, 1), norm_act(2, 2, 3)), norm_act(3, 2, 1)
+        self.pool = nn.MaxPool2d(3, stride=1, padding=1, ceil_mode=True)
+        self.helper, self.head = nn.Linear(12, 5), nn.Linear(12, 5)
+        self.last = norm_act(12, 12, 3)
+
+    def forward(self, x):
+        x = torch.cat([self.one(x), self.three(x), self.five(x), self.pooled(self.pool(x))], 1)
+        helped = self.helper(F.adaptive_avg_pool2d(x, 1).flatten(1))
+        return self.head(self.last(x).mean((2, 3))), helped
+
+
+class MNASNet(nn.Module):
+    """Inverted residuals whose averages move slowly."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(4, 12, 1, bias=False),
+            nn.BatchNorm2d(12, momentum=3e-4),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(12, 12, 5, padding=2, groups=12, bias=False),
+            nn.BatchNorm2d(12, momentum=3e-4),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(12, 4, 1, bias=False),
+            nn.BatchNorm2d(4, momentum=3e-4),
+        )
+        self.head = nn.Sequential(nn.Dropout(0.0, inplace=True), nn.Linear(4, 5))
+
+    def forward(self, x):
+        return self.head((self.body(x) + x).mean([2, 3]))
+
+
+class EfficientNetV2(nn.Module):
+    """A fused block, then one with a gate; paths are dropped sample by sample, here none."""
+
+    def __init__(self):
+        super().__init__()
+        self.fused = nn.Sequential(norm_act(4, 8, 3, act=nn.SiLU), nn.Conv2d(8, 4, 1), nn.BatchNorm2d(4))
+        self.body = nn.Sequential(
+            norm_act(4, 8, 1, act=nn.SiLU),
+            norm_act(8, 8, 3, 1, 8, act=nn.SiLU),
+            Squeeze(8, nn.Sigmoid()),
+            nn.Conv2d(8, 4, 1),
+            nn.BatchNorm2d(4),
+        )
+
+    def dropped(self, x, kept=1.0):
+        noise = torch.empty([x.shape[0], 1, 1, 1], dtype=x.dtype).bernoulli_(kept)
+        return x * noise.div_(kept)
+
+    def forward(self, x):
+        x = x + self.dropped(self.fused(x))
+        return x + self.dropped(self.body(x))
+
+
 class RegNet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -243,64 +304,6 @@ class ConvNeXt(nn.Module):
         return x + y.permute(0, 3, 1, 2)
 
 
-class UNet(nn.Module):
-    """Of a diffusion model: time embedding, group normalization, attention over pixels, skips."""
-
-    def __init__(self):
-        super().__init__()
-        self.time = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 16))
-        self.inp, self.down, self.up = (
-            nn.Conv2d(3, 8, 3, 1, 1),
-            nn.Conv2d(8, 16, 3, 2, 1),
-            nn.Conv2d(24, 8, 3, 1, 1),
-        )
-        self.norm, self.qkv, self.proj = nn.GroupNorm(4, 16), nn.Conv2d(16, 48, 1), nn.Conv2d(16, 16, 1)
-        self.out = nn.Conv2d(8, 3, 3, padding=1)
-
-    def forward(self, x, t):
-        frequencies = torch.exp(torch.arange(4) * -1.5)
-        angles = t[:, None] * frequencies[None]
-        embedded = self.time(torch.cat([angles.sin(), angles.cos()], dim=-1))
-        skip = self.inp(x)
-        h = self.down(F.silu(skip)) + embedded[:, :, None, None]
-        b, c, height, width = h.shape
-        q, k, v = self.qkv(self.norm(h)).reshape(b, 3, c, height * width).unbind(1)
-        weights = torch.softmax(torch.einsum("bci,bcj->bij", q, k) * c**-0.5, dim=-1)
-        h = h + self.proj(torch.einsum("bij,bcj->bci", weights, v).reshape(b, c, height, width))
-        h = F.interpolate(h, scale_factor=2, mode="nearest")
-        return self.out(F.silu(self.up(torch.cat([h, skip], 1))))
-
-
-class Segmenter(nn.Module):
-    """Dilated convolutions, transposed ones, bilinear interpolation."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Conv2d(3, 6, 3, padding=2, dilation=2), nn.Conv2d(6, 6, 3, 2, 1)
-        self.up = nn.ConvTranspose2d(6, 4, 3, 2, 1, output_padding=1, groups=2)
-        self.head = nn.Conv2d(10, 2, 1)
-
-    def forward(self, x):
-        a = F.leaky_relu(self.a(x), 0.1)
-        b = self.b(a)
-        wide = F.interpolate(b, size=(8, 8), mode="bilinear", align_corners=False)
-        return self.head(torch.cat([self.up(b), wide], 1))
-
-
-class SuperResolution(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.act, self.out = (
-            nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect"),
-            nn.PReLU(8),
-            nn.Conv2d(8, 12, 3, padding=1),
-        )
-        self.norm = nn.InstanceNorm2d(8, affine=True)
-
-    def forward(self, x):
-        return F.pixel_shuffle(self.out(self.act(self.norm(self.conv(x)))), 2)
-
-
 class Frozen(nn.Module):
     """Normalization that stays in evaluation mode while the rest trains."""
 
@@ -318,15 +321,6 @@ class Frozen(nn.Module):
         return self.fc(self.bn(self.conv(x)).amax((2, 3)))
 
 
-class Video(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.bn, self.pool = nn.Conv3d(2, 4, 3, padding=1), nn.BatchNorm3d(4), nn.MaxPool3d(2)
-
-    def forward(self, x):
-        return self.pool(F.elu(self.bn(self.conv(x))))
-
-
 NETWORKS = {
     "lenet": lambda: (LeNet(), image(2, 1, 14, 14)),
     "alexnet": lambda: (AlexNet(), image(2, 3, 19, 19)),
@@ -335,16 +329,15 @@ NETWORKS = {
     "resnext": lambda: (Bottleneck(), image(2, 8, 6, 6)),
     "squeezenet": lambda: (SqueezeNet(), image(2, 6, 10, 10)),
     "densenet": lambda: (DenseNet(), image(2, 4, 8, 8)),
+    "googlenet": lambda: (Inception1(), image(2, 3, 6, 6)),
     "inception": lambda: (Inception(), image(2, 4, 8, 8)),
     "mobilenet2": lambda: (MobileNetV2(), image(2, 4, 8, 8)),
     "mobilenet3": lambda: (MobileNetV3(), image(2, 3, 8, 8)),
     "efficientnet": lambda: (EfficientNet(), image(2, 4, 8, 8)),
+    "efficientnet2": lambda: (EfficientNetV2(), image(3, 4, 6, 6)),
+    "mnasnet": lambda: (MNASNet(), image(2, 4, 6, 6)),
     "shufflenet": lambda: (ShuffleNet(), image(2, 8, 6, 6)),
     "regnet": lambda: (RegNet(), image(2, 8, 8, 8)),
     "convnext": lambda: (ConvNeXt(), image(2, 3, 16, 16)),
-    "unet": lambda: (UNet(), (torch.randn(2, 3, 8, 8), torch.rand(2))),
-    "segmenter": lambda: (Segmenter(), image(2, 3, 8, 8)),
-    "super-resolution": lambda: (SuperResolution(), image(2, 3, 8, 8)),
     "frozen": lambda: (Frozen().train(), image(2, 3, 8, 8)),
-    "video": lambda: (Video(), image(2, 2, 4, 6, 6)),
 }

@@ -1,0 +1,35 @@
+"""Random numbers, drawn anew in each step by mxlite's own streams: equal in distribution, not in bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...building import GraphValue
+from ..node import TorchNode
+
+
+def bernoulli(n: TorchNode) -> GraphValue:
+    """1 with probability `p`, else 0, while it trains; `p` itself afterwards.
+
+    Stochastic depth and dropout that is written out divide it by `p`, which gives 1 then: as with dropout,
+    nothing is dropped after training.
+    """
+    p = float(n.plain("p", 0.5))
+    ones = n.builder.full(n.shape, 1, n.dtype)
+    return ones * p if p in (0.0, 1.0) else n.builder.op("Dropout", ones, p=1 - p) * p
+
+
+def _drawn(operator: str) -> Callable[[TorchNode], GraphValue]:
+    def convert(n: TorchNode) -> GraphValue:
+        return n.builder.reshape(n.builder.op(operator, shape=n.shape, dtype=str(n.dtype)), n.shape)
+
+    return convert
+
+
+CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
+    **dict.fromkeys("rand rand_like".split(), _drawn("_random_uniform")),
+    **dict.fromkeys("randn randn_like".split(), _drawn("_random_normal")),
+    "bernoulli.default": lambda n: n.builder.op("bernoulli", n["self"]),
+    "bernoulli.p": bernoulli,
+}
