@@ -20,6 +20,8 @@ from .compose import call
 if TYPE_CHECKING:
     from .symbol import Symbol
 
+Method = Callable[[Any, Any], "Symbol"]
+
 
 class _Names(NamedTuple):
     """A Python operator's operators: (operator, name hint) for two symbols, a number right, or left."""
@@ -54,6 +56,18 @@ _GT, _GE = _comparison("greater", "lesser"), _comparison("greater_equal", "lesse
 _LT, _LE = _comparison("lesser", "greater"), _comparison("lesser_equal", "greater_equal")
 
 
+def _methods(names: _Names) -> tuple[Method, Method]:
+    """The methods for an operand on the right, and for one on the left."""
+
+    def direct(self: Any, other: Any) -> Symbol:
+        return _apply(names, self, other)
+
+    def reflected(self: Any, other: Any) -> Symbol:
+        return _apply(names, other, self)
+
+    return direct, reflected
+
+
 class Arithmetic:
     """The operators of `Symbol`. Each makes one node; there is no in-place form."""
 
@@ -61,41 +75,15 @@ class Arithmetic:
     __array_ufunc__ = None  # numpy's scalars leave `np.float32(2) * symbol` to `__rmul__`
     __hash__ = None  # type: ignore[assignment]  # `==` makes a node, so symbols cannot be keys
 
-    def __add__(self, other: Any) -> Symbol:
-        return _apply(_ADD, self, other)
-
-    def __radd__(self, other: Any) -> Symbol:
-        return _apply(_ADD, other, self)
-
-    def __sub__(self, other: Any) -> Symbol:
-        return _apply(_SUB, self, other)
-
-    def __rsub__(self, other: Any) -> Symbol:
-        return _apply(_SUB, other, self)
-
-    def __mul__(self, other: Any) -> Symbol:
-        return _apply(_MUL, self, other)
-
-    def __rmul__(self, other: Any) -> Symbol:
-        return _apply(_MUL, other, self)
-
-    def __truediv__(self, other: Any) -> Symbol:
-        return _apply(_DIV, self, other)
-
-    def __rtruediv__(self, other: Any) -> Symbol:
-        return _apply(_DIV, other, self)
-
-    def __mod__(self, other: Any) -> Symbol:
-        return _apply(_MOD, self, other)
-
-    def __rmod__(self, other: Any) -> Symbol:
-        return _apply(_MOD, other, self)
-
-    def __pow__(self, other: Any) -> Symbol:
-        return _apply(_POW, self, other)
-
-    def __rpow__(self, other: Any) -> Symbol:
-        return _apply(_POW, other, self)
+    __add__, __radd__ = _methods(_ADD)
+    __sub__, __rsub__ = _methods(_SUB)
+    __mul__, __rmul__ = _methods(_MUL)
+    __truediv__, __rtruediv__ = _methods(_DIV)
+    __mod__, __rmod__ = _methods(_MOD)
+    __pow__, __rpow__ = _methods(_POW)
+    __eq__, __ne__ = _methods(_EQ)[0], _methods(_NE)[0]  # type: ignore[assignment]
+    __gt__, __ge__ = _methods(_GT)[0], _methods(_GE)[0]
+    __lt__, __le__ = _methods(_LT)[0], _methods(_LE)[0]
 
     def __neg__(self) -> Symbol:
         return _apply(_MUL, self, -1.0)
@@ -103,24 +91,6 @@ class Arithmetic:
     def __abs__(self) -> Symbol:
         magnitude: Symbol = self.abs()  # type: ignore[attr-defined]
         return magnitude
-
-    def __eq__(self, other: Any) -> Symbol:  # type: ignore[override]
-        return _apply(_EQ, self, other)
-
-    def __ne__(self, other: Any) -> Symbol:  # type: ignore[override]
-        return _apply(_NE, self, other)
-
-    def __gt__(self, other: Any) -> Symbol:
-        return _apply(_GT, self, other)
-
-    def __ge__(self, other: Any) -> Symbol:
-        return _apply(_GE, self, other)
-
-    def __lt__(self, other: Any) -> Symbol:
-        return _apply(_LT, self, other)
-
-    def __le__(self, other: Any) -> Symbol:
-        return _apply(_LE, self, other)
 
     def __bool__(self) -> bool:
         raise NotImplementedForSymbol(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, NamedTuple, TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from ..memory.storage import Storage
 
 if TYPE_CHECKING:
     from ..ndarray import NDArray
+
+Method = Callable[[Any, Any], "NDArray"]
 
 _NOTHING: dict[str, Any] = {}
 
@@ -32,6 +35,30 @@ _OPERATORS = {
     "less_equal": ("__le__", "__ge__"),
 }
 """numpy's function of two operands -> our method, and that of the right operand."""
+
+
+class Operators(NamedTuple):
+    """The operators of one operation: of two arrays, of an array with a number right of it, or left of it."""
+
+    arrays: str
+    right: str
+    left: str
+
+
+def _comparison(name: str, mirrored: str) -> Operators:
+    """A comparison; `mirrored` is the one for exchanged sides."""
+    return Operators(f"broadcast_{name}", f"_{name}_scalar", f"_{mirrored}_scalar")
+
+
+ADD = Operators("broadcast_add", "_plus_scalar", "_plus_scalar")
+SUB = Operators("broadcast_sub", "_minus_scalar", "_rminus_scalar")
+MUL = Operators("broadcast_mul", "_mul_scalar", "_mul_scalar")
+DIV = Operators("broadcast_div", "_div_scalar", "_rdiv_scalar")
+MOD = Operators("broadcast_mod", "_mod_scalar", "_rmod_scalar")
+POW = Operators("broadcast_power", "_power_scalar", "_rpower_scalar")
+EQ, NE = _comparison("equal", "equal"), _comparison("not_equal", "not_equal")
+GT, GE = _comparison("greater", "lesser"), _comparison("greater_equal", "lesser_equal")
+LT, LE = _comparison("lesser", "greater"), _comparison("lesser_equal", "greater_equal")
 
 
 def combine(arrays: str, scalar: str, a: Any, b: Any, out: Any = None) -> Any:
@@ -56,6 +83,22 @@ def number(value: Any) -> float:
     raise ArgumentError(
         f"an NDArray can be combined with an NDArray or a number, not with {type(value).__name__}."
     )
+
+
+def _methods(names: Operators) -> tuple[Method, Method, Method]:
+    """The methods for an operand on the right, for one on the left, and in place."""
+    arrays, right, left = names
+
+    def direct(self: Any, other: Any) -> NDArray:
+        return combine(arrays, right, self, other)
+
+    def reflected(self: Any, other: Any) -> NDArray:
+        return invoke(scalar_call(left, number(other)), (self,))
+
+    def in_place(self: Any, other: Any) -> NDArray:
+        return combine(arrays, right, self, other, self)
+
+    return direct, direct if left == right else reflected, in_place
 
 
 class Arithmetic(Storage):
@@ -85,80 +128,20 @@ class Arithmetic(Storage):
         values = [np.asarray(x) if isinstance(x, Arithmetic) else x for x in inputs]
         return getattr(ufunc, method)(*values, **options)
 
-    def __add__(self, other: Any) -> NDArray:
-        return combine("broadcast_add", "_plus_scalar", self, other)
-
-    __radd__ = __add__
-
-    def __iadd__(self, other: Any) -> NDArray:
-        return combine("broadcast_add", "_plus_scalar", self, other, self)
-
-    def __sub__(self, other: Any) -> NDArray:
-        return combine("broadcast_sub", "_minus_scalar", self, other)
-
-    def __rsub__(self, other: Any) -> NDArray:
-        return invoke(scalar_call("_rminus_scalar", number(other)), (self,))
-
-    def __isub__(self, other: Any) -> NDArray:
-        return combine("broadcast_sub", "_minus_scalar", self, other, self)
-
-    def __mul__(self, other: Any) -> NDArray:
-        return combine("broadcast_mul", "_mul_scalar", self, other)
-
-    __rmul__ = __mul__
-
-    def __imul__(self, other: Any) -> NDArray:
-        return combine("broadcast_mul", "_mul_scalar", self, other, self)
-
-    def __truediv__(self, other: Any) -> NDArray:
-        return combine("broadcast_div", "_div_scalar", self, other)
-
-    def __rtruediv__(self, other: Any) -> NDArray:
-        return invoke(scalar_call("_rdiv_scalar", number(other)), (self,))
-
-    def __itruediv__(self, other: Any) -> NDArray:
-        return combine("broadcast_div", "_div_scalar", self, other, self)
-
-    def __mod__(self, other: Any) -> NDArray:
-        return combine("broadcast_mod", "_mod_scalar", self, other)
-
-    def __rmod__(self, other: Any) -> NDArray:
-        return invoke(scalar_call("_rmod_scalar", number(other)), (self,))
-
-    def __imod__(self, other: Any) -> NDArray:
-        return combine("broadcast_mod", "_mod_scalar", self, other, self)
-
-    def __pow__(self, other: Any) -> NDArray:
-        return combine("broadcast_power", "_power_scalar", self, other)
-
-    def __rpow__(self, other: Any) -> NDArray:
-        return invoke(scalar_call("_rpower_scalar", number(other)), (self,))
-
-    def __ipow__(self, other: Any) -> NDArray:
-        return combine("broadcast_power", "_power_scalar", self, other, self)
+    __add__, __radd__, __iadd__ = _methods(ADD)
+    __sub__, __rsub__, __isub__ = _methods(SUB)
+    __mul__, __rmul__, __imul__ = _methods(MUL)
+    __truediv__, __rtruediv__, __itruediv__ = _methods(DIV)
+    __mod__, __rmod__, __imod__ = _methods(MOD)
+    __pow__, __rpow__, __ipow__ = _methods(POW)
+    __eq__, __ne__ = _methods(EQ)[0], _methods(NE)[0]  # type: ignore[assignment]
+    __gt__, __ge__ = _methods(GT)[0], _methods(GE)[0]
+    __lt__, __le__ = _methods(LT)[0], _methods(LE)[0]
 
     def __neg__(self) -> NDArray:
         return invoke(scalar_call("_mul_scalar", -1.0), (self,))
 
     def __abs__(self) -> NDArray:
         return invoke(call_of("abs", _NOTHING), (self,))
-
-    def __eq__(self, other: Any) -> NDArray:  # type: ignore[override]
-        return combine("broadcast_equal", "_equal_scalar", self, other)
-
-    def __ne__(self, other: Any) -> NDArray:  # type: ignore[override]
-        return combine("broadcast_not_equal", "_not_equal_scalar", self, other)
-
-    def __gt__(self, other: Any) -> NDArray:
-        return combine("broadcast_greater", "_greater_scalar", self, other)
-
-    def __ge__(self, other: Any) -> NDArray:
-        return combine("broadcast_greater_equal", "_greater_equal_scalar", self, other)
-
-    def __lt__(self, other: Any) -> NDArray:
-        return combine("broadcast_lesser", "_lesser_scalar", self, other)
-
-    def __le__(self, other: Any) -> NDArray:
-        return combine("broadcast_lesser_equal", "_lesser_equal_scalar", self, other)
 
     __hash__ = object.__hash__

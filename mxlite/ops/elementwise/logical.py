@@ -35,6 +35,9 @@ _LOGIC = {"logical_and": "min", "logical_or": "max", "logical_xor": "ne"}
 """The step of numbers 0 and 1 that each logical function is."""
 
 
+_COMPARED = "equal not_equal greater greater_equal lesser lesser_equal".split()
+
+
 class _Compare(Broadcast):
     """Base: comparison of two arrays whose shapes broadcast; the result is 0 or 1."""
 
@@ -80,157 +83,51 @@ class _CompareScalar(Scalar):
         return {"out": _truth(w, cls.function, x, number_of(w, a))}
 
 
-class broadcast_equal(_Compare):
-    """1 where ``lhs == rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_equal", "_Equal")
-    function = "equal"
-
-
-class broadcast_not_equal(_Compare):
-    """1 where ``lhs != rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_not_equal", "_Not_Equal")
-    function = "not_equal"
+_WHERE = {
+    **{name: f"{{}} {sign} {{}}" for name, sign in zip(_COMPARED, "== != > >= < <=".split())},
+    "logical_and": "both are not 0",
+    "logical_or": "one is not 0 or both are",
+    "logical_xor": "exactly one is not 0",
+}
+"""Comparisons and logical functions of two: the condition, in words or between the operands."""
 
 
-class broadcast_greater(_Compare):
-    """1 where ``lhs > rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_greater", "_Greater")
-    function = "greater"
-
-
-class broadcast_greater_equal(_Compare):
-    """1 where ``lhs >= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_greater_equal", "_Greater_Equal")
-    function = "greater_equal"
-
-
-class broadcast_lesser(_Compare):
-    """1 where ``lhs < rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_lesser", "_Lesser")
-    function = "less"
+def _of_arrays(name: str) -> type[_Compare]:
+    """`broadcast_NAME`, of two arrays."""
+    wanted = _WHERE[name].format("``lhs", "rhs``")
+    return type(
+        f"broadcast_{name}",
+        (_Compare,),
+        {
+            "aliases": (f"_{name}", f"_{name.title()}", *([name] if name in _LOGIC else [])),
+            "function": name.replace("lesser", "less"),
+            "__doc__": f"1 where {wanted}, else 0, in the operands' dtype, with broadcasting. No gradient.",
+            "__module__": __name__,
+        },
+    )
 
 
-class broadcast_lesser_equal(_Compare):
-    """1 where ``lhs <= rhs``, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_lesser_equal", "_Lesser_Equal")
-    function = "less_equal"
-
-
-class broadcast_logical_and(_Compare):
-    """1 where both are not 0, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_logical_and", "_Logical_And", "logical_and")
-    function = "logical_and"
-
-
-class broadcast_logical_or(_Compare):
-    """1 where one is not 0 or both are, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_logical_or", "_Logical_Or", "logical_or")
-    function = "logical_or"
-
-
-class broadcast_logical_xor(_Compare):
-    """1 where exactly one is not 0, else 0, in the operands' dtype, with broadcasting. No gradient."""
-
-    aliases = ("_logical_xor", "_Logical_Xor", "logical_xor")
-    function = "logical_xor"
-
-
-class _equal_scalar(_CompareScalar):
-    """1 where ``data == scalar``, else 0, in the dtype of `data`.
+def _of_scalar(name: str) -> type[_CompareScalar]:
+    """`_NAME_scalar`, of an array and a number."""
+    wanted = _WHERE[name].format("``data", "scalar``")
+    both = ", of `data` and `scalar`," if name in _LOGIC else ""
+    return type(
+        f"_{name}_scalar",
+        (_CompareScalar,),
+        {
+            "aliases": (f"_{name.title().replace('_', '')}Scalar",),
+            "function": name.replace("lesser", "less"),
+            "__doc__": f"""1 where{both} {wanted}, else 0, in the dtype of `data`.
 
     data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_EqualScalar",)
-    function = "equal"
-
-
-class _not_equal_scalar(_CompareScalar):
-    """1 where ``data != scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_NotEqualScalar",)
-    function = "not_equal"
+    """,
+            "__module__": __name__,
+        },
+    )
 
 
-class _greater_scalar(_CompareScalar):
-    """1 where ``data > scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_GreaterScalar",)
-    function = "greater"
-
-
-class _greater_equal_scalar(_CompareScalar):
-    """1 where ``data >= scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_GreaterEqualScalar",)
-    function = "greater_equal"
-
-
-class _lesser_scalar(_CompareScalar):
-    """1 where ``data < scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_LesserScalar",)
-    function = "less"
-
-
-class _lesser_equal_scalar(_CompareScalar):
-    """1 where ``data <= scalar``, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_LesserEqualScalar",)
-    function = "less_equal"
-
-
-class _logical_and_scalar(_CompareScalar):
-    """1 where, of `data` and `scalar`, both are not 0, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_LogicalAndScalar",)
-    function = "logical_and"
-
-
-class _logical_or_scalar(_CompareScalar):
-    """1 where, of `data` and `scalar`, one is not 0 or both are, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_LogicalOrScalar",)
-    function = "logical_or"
-
-
-class _logical_xor_scalar(_CompareScalar):
-    """1 where, of `data` and `scalar`, exactly one is not 0, else 0, in the dtype of `data`.
-
-    data: (...)  ->  out: (...). No gradient.
-    """
-
-    aliases = ("_LogicalXorScalar",)
-    function = "logical_xor"
+for _of in (_of_arrays, _of_scalar):
+    globals().update((op.__name__, op) for op in map(_of, _WHERE))
 
 
 class logical_not(Unary):
