@@ -116,8 +116,9 @@ def test_batch_normalization_keeps_its_averages_as_auxiliary_states():
 
 def test_what_an_exporter_computes_about_shapes_is_folded():
     symbol, _, _, _, _ = golden(GOLDEN / "transformer-torchscript.onnx")
-    made = {n.op.op_name for n in symbol.graph.nodes if n.op is not None}
-    assert not made & {"Cast", "_mod_scalar", "Concat", "sqrt"}, made
+    made = [n.op.op_name for n in symbol.graph.nodes if n.op is not None]
+    assert not {"Cast", "Concat", "sqrt"}.intersection(made), made
+    assert made.count("_mod_scalar") == 1  # the words' numbers, which may count from the end
     assert len(symbol.graph.nodes) < 130  # of 400 in the file
 
 

@@ -102,3 +102,32 @@ def test_a_step_is_planned_within_a_budget():
     whole = mx.torch.plan(module, inputs)
     budget = int(whole.peak_bytes * 0.9)
     assert mx.torch.plan(module, inputs, budget=budget).peak_bytes <= budget
+
+
+def test_rows_by_index_and_their_gradients_have_kernels():
+    """Indices may count from the end. A take that counts round has none."""
+
+    class Rows(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(50, 16))
+
+        def forward(self, i):
+            return torch.tanh(self.table[i]) + self.table.index_select(0, i % 50)
+
+    module, places = Rows(), torch.randint(-50, 50, (40,))
+    symbol, args, aux = mx.from_torch(module, places)
+    assert {n.attrs.mode for n in symbol.graph.nodes if n.op is not None and n.op.op_name == "take"} == {
+        "clip"
+    }
+    (name,) = {*symbol.list_arguments()} - {*args}
+    executor = symbol.simple_bind(mx.cpu(), type_dict={name: "int64"}, **{name: (40,)})
+    executor.copy_params_from(args, aux)
+    (out,) = executor.forward(is_train=True, **{name: places.numpy()})
+    executor.backward([mx.nd.ones(out.shape)])
+    want = module(places)
+    want.sum().backward()
+    np.testing.assert_allclose(out.asnumpy(), want.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        executor.grad_dict["table"].asnumpy(), module.table.grad.numpy(), rtol=1e-4, atol=1e-5
+    )

@@ -49,7 +49,7 @@ def gather(n: OnnxNode) -> GraphValue:
             return b.reshape(part, (*data.shape[:axis], *data.shape[axis + 1 :]))
         return b.op("take", data, indices, axis=axis)
     shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-    return b.reshape(b.op("take", data, indices, axis=axis, mode="wrap"), shape)
+    return b.reshape(b.op("take", data, _counted(indices, length), axis=axis), shape)
 
 
 def gather_elements(n: OnnxNode) -> GraphValue:

@@ -44,9 +44,7 @@ def embedding_bag(n: TorchNode) -> tuple[Any, ...]:
 def index_select(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
     places = n["index"]
-    return b.op(
-        "take", x, b.reshape(places, (places.size,)), axis=b.axis(n.plain("dim"), x.rank), mode="wrap"
-    )
+    return b.op("take", x, b.reshape(places, (places.size,)), axis=b.axis(n.plain("dim"), x.rank))
 
 
 def gather(n: TorchNode) -> GraphValue:
@@ -105,8 +103,6 @@ def index(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
     axes, places = _indexed_axes(n)
     first, count = axes[0], len(axes)
-    if count == 1:
-        return b.reshape(b.op("take", x, places[0], axis=first, mode="wrap"), n.shape)
     dims = x.shape[first : first + count]
     rows = _row_numbers(n, dims, places)
     flat = b.reshape(x, (*x.shape[:first], prod(dims), *x.shape[first + count :]))
