@@ -102,14 +102,16 @@ class Trainer:
         """True if a program may update these: they are all that it has of its own, on one device, and its
         optimizer's update can be part of a step.
         """
-        own = {p for p in parameters if p.grad_req != "null"}
-        return (
-            type(self) is Trainer
-            and not self._keeps_gradients
-            and own == {p for p in self._params if p.grad_req != "null"}
-            and all(p.grad_req == "write" and p.is_plain and len(p.list_ctx()) == 1 for p in own)
-            and self._optimizer.update_rule() is not None
-        )
+        if type(self) is not Trainer or self._keeps_gradients or self._optimizer.update_rule() is None:
+            return False
+        count = 0
+        for p in parameters:
+            if p.grad_req == "null":
+                continue
+            if p not in self._number or p.grad_req != "write" or not p.is_plain or len(p.list_ctx()) != 1:
+                return False
+            count += 1
+        return count == sum(p.grad_req != "null" for p in self._params)
 
     def number_of(self, parameter: Parameter) -> int:
         """The number of a parameter, by which the optimizer and its states know it."""

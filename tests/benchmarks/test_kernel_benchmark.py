@@ -80,3 +80,14 @@ def test_chains_are_one_call_each_and_measured_beside_pytorch(tmp_path):
     targets = {row[0]: row[2:] for row in section(out, "Targets")[1:]}
     assert targets["chains of several calls, forward"] == ["0", "yes"]
     assert targets["wrong results"] == ["0", "yes"]
+
+
+@pytest.mark.torch
+def test_steps_of_gluon_are_those_of_pytorch_and_measured_beside_it(tmp_path):
+    pytest.importorskip("torch")
+    short = ("--rounds", 1, "--seconds", 0.001, "--threads", 1)
+    out = run(BENCHMARKS / "gluon_steps.py", *short, "--output", tmp_path, folder=tmp_path)
+    (written,) = tmp_path.glob("*-gluon-steps.md")
+    assert written.read_text(encoding="utf-8").strip() == out.strip()
+    assert "other losses" not in out and out.count("geometric mean") == 3
+    assert out.count(" 0 and ") == 4  # KiB of gradients that a whole step keeps

@@ -22,7 +22,7 @@ from ...ndarray import NDArray
 from ...ndarray.gradients.differentiate import run_backward
 from ...ndarray.gradients.host import note_python
 from ...ndarray.gradients.tape import flows, origin_of
-from ...ndarray.memory.lazy import allocate, become_lazy, Lazy, lazy, Lost, ZEROS
+from ...ndarray.memory.lazy import allocate, become_lazy, Lazy, lazy, ZEROS
 from ...ndarray.memory.storage import is_away, Shape, Storage
 from ...symbol import autograd
 from .trace import Trace
@@ -51,13 +51,27 @@ class _Result(Lazy):
 
 
 class _Gradient(Lazy):
-    """The handle of a parameter's gradient that a deferred call is to write."""
+    """The handle of a parameter's gradient that a deferred call is to write, in one step after the other. It
+    is lost where the call has run with its update.
+    """
 
     __slots__ = ("call",)
 
     def __init__(self, call: DeferredCall, array: Storage, shape: Shape, dtype: Any) -> None:
-        super().__init__(call.bring, array, shape, dtype)
+        super().__init__(self._made, array, shape, dtype)
         self.call = call
+
+    @property
+    def is_lost(self) -> bool:
+        return self.call.stage == DONE
+
+    def _made(self, array: Storage) -> None:
+        if self.is_lost:
+            raise StateError(
+                "The gradient has died inside the trainer's step, whose program keeps none. Read it between "
+                "backward and step, or keep it: Trainer(..., update_on_kvstore=False)."
+            )
+        self.call.run()
 
 
 class _Part:
@@ -155,18 +169,23 @@ class DeferredCall:
         return True
 
     def _take_gradients(self) -> None:
-        """Let the gradients be lazy. They keep the memory that they have: a program may write there."""
+        """Let the gradients be lazy. They keep memory that they have: a program may write there."""
         for name, array in self._trained():
             grad = array.grad
             assert grad is not None
-            self._memory[name] = None if is_away(grad) else grad.storage
-            become_lazy(grad, partial(_Gradient, self))
+            handle = getattr(grad, "away", None)
+            if isinstance(handle, _Gradient):
+                handle.call = self
+            else:
+                if not is_away(grad):
+                    self._memory[name] = grad.storage
+                become_lazy(grad, partial(_Gradient, self))
             array._fresh_grad = True
 
     def _give_gradients(self) -> None:
         """Let the gradients be what they were, to be written."""
         for name, array in self._trained():
-            grad, memory = array.grad, self._memory[name]
+            grad, memory = array.grad, self._memory.get(name)
             assert grad is not None
             if memory is None:
                 become_lazy(grad, ZEROS)
@@ -190,9 +209,6 @@ class DeferredCall:
         self.stage = DONE
         self._deliver([*self.losses, *self.outputs], outputs)
         for _, array in self._trained():
-            grad = array.grad
-            assert grad is not None
-            become_lazy(grad, partial(Lost, _refuse))
             array._fresh_grad = False
         assert self._head is not None and self._head.origin is not None
         for origin in (self._head.origin, *self._steps()):
@@ -267,13 +283,6 @@ class DeferredCall:
     def _release(self) -> None:
         self._head, self._memory = None, {}
         self.fresh = []
-
-
-def _refuse(grad: Any) -> None:
-    raise StateError(
-        "The gradient has died inside the trainer's step, whose program keeps none. Read it between backward "
-        "and step, or keep it: Trainer(..., update_on_kvstore=False)."
-    )
 
 
 def deferred_input(inputs: Sequence[NDArray]) -> DeferredCall | None:

@@ -7,14 +7,19 @@ backward pass, and may push any operations; nothing of it runs inside the engine
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ...backends import backend_of
+from ...core import Context
 from ...core.record import record
 from ...graph.opdef import Op
 from ..calls.plan import Plan
 from ..memory.storage import form_of, Storage
 from .tape import note, Origin
+
+Kinds = tuple[tuple[Any, Any], ...]
+"""Shapes and dtypes."""
 
 
 class PythonCall(Op):
@@ -62,9 +67,15 @@ def note_python(
     outs: Sequence[Storage],
 ) -> None:
     """Record that `call` computed `outs` from `inputs`."""
-    kinds = tuple(map(form_of, inputs))
-    made = tuple(map(form_of, outs))
-    attrs = PythonCall.Attrs(len(inputs), len(outs))
+    kinds, made = tuple(map(form_of, inputs)), tuple(map(form_of, outs))
+    plan = _plan(name, kinds, made, outs[0].context)
+    note(plan, tuple(origins), inputs, (), outs, state={"call": call})
+
+
+@lru_cache(maxsize=512)
+def _plan(name: str, kinds: Kinds, made: Kinds, context: Context) -> Plan:
+    """What the tape knows of calls with arguments and outputs of these shapes and types."""
+    attrs = PythonCall.Attrs(len(kinds), len(made))
     plan = Plan(
         PythonCall,
         attrs,
@@ -73,10 +84,10 @@ def note_python(
         made,
         (tuple(k[0] for k in kinds), tuple(m[0] for m in made)),
         made[0][1],
-        backend_of(outs[0].context),
+        backend_of(context),
         True,
         tuple(k[1] for k in kinds),
     )
     plan.name = name
     plan.outputs = made
-    note(plan, tuple(origins), inputs, (), outs, state={"call": call})
+    return plan

@@ -43,15 +43,14 @@ class Lazy:
                     del array.away
         return array.storage
 
+    @property
+    def is_lost(self) -> bool:
+        """True if the elements are gone: reading them raises, but they may be written as a whole."""
+        return False
+
     def takes_backward(self) -> bool:
         """True if a backward pass from this array waits, as its forward pass does."""
         return False
-
-
-class Lost(Lazy):
-    """The handle of elements that are gone: reading them raises what `make` does, but they may be written."""
-
-    __slots__ = ()
 
 
 Handle = Callable[[Storage, Shape, Any], Lazy]
@@ -82,7 +81,8 @@ def lazy_zeros(like: type[Storage], shape: Shape, dtype: Any, ctx: Context) -> A
 
 def renew(array: Any) -> None:
     """Let elements that are gone be zeros, before they are written as a whole."""
-    if isinstance(getattr(array, "away", None), Lost):
+    handle = getattr(array, "away", None)
+    if isinstance(handle, Lazy) and handle.is_lost:
         become_lazy(array, ZEROS)
 
 
