@@ -7,8 +7,7 @@ from typing import Any
 
 from ... import ndarray as nd
 from ...core import FormatError
-from ...symbol import Group, operator_function, Symbol
-from ..building import is_float
+from ...symbol import Group, Symbol
 from .errors import UnsupportedModuleError
 from .package import torch_package
 from .program import decomposed, exported
@@ -51,7 +50,7 @@ def network_of(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tupl
     torch = torch_package()
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     reader, outputs = read(module, exported(module, args, kwargs or {}))
-    return Group([_output(reader, name, value) for name, value in outputs]), reader
+    return Group([reader.builder.result(value, name) for name, value in outputs]), reader
 
 
 def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:
@@ -82,10 +81,3 @@ def _stored(module: Any, program: Any) -> dict[str, StoredTensor]:
         tensor = tensors[name]
         firsts.setdefault(id(tensor), StoredTensor(name, tensor, name in parameters))
     return {name: firsts[id(tensor)] for name, tensor in tensors.items()}
-
-
-def _output(reader: ProgramReader, name: str, value: Any) -> Symbol:
-    symbol = reader.builder.output(value, name)
-    if value.shape == () and is_float(value.dtype):
-        symbol = operator_function("MakeLoss")(symbol, name=reader.builder.unique(f"{name}_loss"))
-    return symbol
