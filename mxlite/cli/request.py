@@ -14,6 +14,7 @@ from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.plan.step import input_names
 from ..executor.request.amp import SHORT_NAMES
 from ..executor.request.bind_request import Offload
+from ..formats.building.losses import LOSSES
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
@@ -49,7 +50,7 @@ class Request:
         if not self.train:
             grad_req: Any = "null"
         else:
-            kept = inputs | self.source.frozen(self.batch)
+            kept = inputs | self.source.frozen(net, self.batch)
             grad_req = {n: "null" if n in kept else "write" for n in net.list_arguments()}
         return net.memory_plan(
             gpu() if self.gpu else cpu(),
@@ -99,6 +100,8 @@ class Request:
         if self.is_mixed and not self.train:
             parts.append("narrow parameters")
         parts.append("training" if self.train else "inference")
+        if self.source.loss is not None:
+            parts.append(f"loss {self.source.loss}")
         if self.train:
             parts.append(
                 f"{self.optimizer} inside the step" if self.optimizer else "gradients kept, no optimizer"
@@ -133,6 +136,10 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
     command.add_argument(
         "--dtype", choices=tuple(DTYPES), default="float32",
         help="float32, float64, or a 16-bit type for mixed precision: what is trained stays float32",
+    )  # fmt: skip
+    command.add_argument(
+        "--loss", choices=LOSSES,
+        help="put a loss on the model's output: the cross-entropy with classes, or the squared error",
     )  # fmt: skip
     mode = command.add_mutually_exclusive_group()
     mode.add_argument("--train", action="store_true", default=True, help="forward and backward (default)")
@@ -169,9 +176,11 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
             f"--device takes rates, as 20TFLOP/s,900GB/s, or {MEASURED!r}, got {arguments.device!r}; --gpu "
             f"plans for a GPU, and nothing for this machine's processor."
         )
+    if arguments.loss is not None and not arguments.train:
+        raise MXLiteError("--loss is what training needs; --infer has no use for it.")
     text = arguments.model if model is None else model
     return Request(
-        ModelSource(text, given_shapes(text, arguments.shape, arguments.input)),
+        ModelSource(text, given_shapes(text, arguments.shape, arguments.input), arguments.loss),
         getattr(arguments, "batch", None),
         arguments.train,
         DTYPES[arguments.dtype],

@@ -14,6 +14,7 @@ from typing import Any
 from .. import models, symbol
 from ..core.cached import cached_property
 from ..core.errors import FormatError, MXLiteError, OpAttributeError, ShapeError
+from ..formats.building.losses import with_loss
 from ..graph import Entry, infer_shapes, Shape
 from ..symbol import Symbol
 from .torch_source import parse_inputs, read_torch, TORCH
@@ -30,12 +31,14 @@ Shapes = dict[str, Shape]
 class ModelSource:
     """A model and the shapes of its inputs. `batch` None: shapes as they are written.
 
-    In `given`, "N" stands for the batch. Where no shape has one, the batch stands where the zoo puts it, and
-    in a file's inputs on the first axis if that is as long in all of them.
+    `loss`, if given, is put on the model's output. In `given`, "N" stands for the batch. Where no shape has
+    one, the batch stands where the zoo puts it, and in a file's inputs on the first axis if that is as long
+    in all of them.
     """
 
     text: str
     given: Mapping[str, Dims] = field(default_factory=dict)
+    loss: str | None = None
 
     @property
     def name(self) -> str:
@@ -95,7 +98,12 @@ class ModelSource:
         return net, {n: tuple("N" if x != y else x for x, y in zip(one[n], two[n])) for n in one}
 
     def read(self, batch: int | None = None) -> tuple[Symbol, Shapes]:
-        """The network and the shapes of its inputs."""
+        """The network, with its loss, and the shapes of its inputs."""
+        net, shapes = self._bare(batch)
+        return (net if self.loss is None else with_loss(net, self.loss, shapes)), shapes
+
+    def _bare(self, batch: int | None) -> tuple[Symbol, Shapes]:
+        """The network as the model has it, and the shapes of its inputs."""
         if not self.text:
             raise FormatError(
                 "The name of the model is empty; it is a file (.json, .onnx), zoo:NAME or torch:..."
@@ -126,11 +134,14 @@ class ModelSource:
         chosen = batch or known or BATCH
         return {n: tuple(chosen if d == "N" else int(d) for d in dims) for n, dims in marked.items()}
 
-    def frozen(self, batch: int | None = None) -> frozenset[str]:
-        """Arguments that training does not change, as far as the model says so."""
-        if not self.text.startswith(TORCH):
+    def frozen(self, net: Symbol, batch: int | None = None) -> frozenset[str]:
+        """Arguments of `net`, the result of `read`, that training does not change, as far as the model says
+        so."""
+        if self.text.startswith(TORCH):
+            return read_torch(self.text, self._shapes(batch))[2]
+        if not self.text.endswith(ONNX):
             return frozenset()
-        return read_torch(self.text, self._shapes(batch))[2]
+        return frozenset(n for n, said in net.attr_dict().items() if said.get("__lr_mult__") == "0.0")
 
     def _onnx(self, shapes: Shapes) -> tuple[Symbol, Shapes]:
         from ..formats.onnx import get_model_metadata, import_model, OpenShapeError

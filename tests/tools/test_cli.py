@@ -284,6 +284,12 @@ def test_onnx_files_are_planned(ask, tmp_path):
     assert "('x' (7, 3)): export it with a batch that is left open" in said
     code, out, _ = ask("explain", path, "--shape", "x:N,3")
     assert code == 0 and "mixed bfloat16 instead of float32" in out and "inference only" in out
+    code, out, _ = ask("plan", path, "--shape", "x:N,3", "--batch", 1000, "--loss", "mse")
+    assert code == 0 and "training, loss mse" in out and size(out, "inputs") >= 27_900
+    code, out, _ = ask("fit-batch", path, "--shape", "x:N,3", "--loss", "softmax", "--budget", "1MiB")
+    assert code == 0 and "loss softmax" in out and "fits 1.00 MiB" in out
+    assert "--loss is what training needs" in refused(ask("plan", path, "--loss", "mse", "--infer"))
+    assert "has a loss already" in refused(ask("plan", CHAIN, "--loss", "mse"))
 
 
 # -- frontier, fit-batch, explain, diff, doctor ------------------------------------------------

@@ -100,6 +100,13 @@ class Builder:
             operator_function("identity")(symbol, name=self.unique(name)) if entry.node.op is None else symbol
         )
 
+    def result(self, value: GraphValue, name: str) -> Symbol:
+        """`output` of a network that is trained: a number without axes is its loss."""
+        symbol = self.output(value, name)
+        if value.shape == () and is_float(value.dtype):
+            symbol = operator_function("MakeLoss")(symbol, name=self.unique(f"{name}_loss"))
+        return symbol
+
     def unique(self, name: str) -> str:
         """`name`, with a number appended if it is taken."""
         name = name or self._label
@@ -290,6 +297,13 @@ class Builder:
             end=f"({','.join((*open_axes, str(end)))},)",
             step=f"({','.join((*open_axes, str(step)))},)",
         )
+
+    def split(self, value: GraphValue, sizes: list[int], axis: int) -> list[GraphValue]:
+        """Parts of the given lengths along one axis; the lengths add up to its own."""
+        if len(sizes) > 1 and len(set(sizes)) == 1 and sizes[0]:
+            return list(self.ops("SliceChannel", value, num_outputs=len(sizes), axis=axis))
+        ends = np.cumsum(sizes).tolist()
+        return [self.slice(value, axis, end - size, end) for end, size in zip(ends, sizes)]
 
     def concat(self, values: list[GraphValue], axis: int) -> GraphValue:
         if len(values) == 1:

@@ -17,9 +17,12 @@ from onnx import helper, ModelProto, NodeProto
 from onnx.backend.base import Backend as OnnxBackend, BackendRep, Device, DeviceType
 
 from ...core import FormatError
-from ..building.builder import evaluate
-from .importer import build
+from ...symbol import Group
+from ..building.builder import Builder, evaluate
+from .importer import read
 from .model import open_model
+from .node import Value
+from .sequence import SequenceValue
 
 
 class MXLiteRep(BackendRep):
@@ -38,12 +41,29 @@ class MXLiteRep(BackendRep):
             if len(values) > len(names):
                 names = [i.name for i in self._model.graph.input]
             inputs = dict(zip(names, values, strict=True))
-        arrays = {k: v for k, v in inputs.items() if isinstance(v, np.ndarray | np.generic)}
-        known = {k: np.asarray(v) for k, v in arrays.items()}
+        known = {k: [np.asarray(p) for p in v] if isinstance(v, list) else v for k, v in inputs.items()}
+        known = {k: np.asarray(v) if isinstance(v, np.generic) else v for k, v in known.items()}
+        shapes = {k: v.shape for k, v in known.items() if isinstance(v, np.ndarray)}
         declared = {i.name: i for i in self._model.graph.input}
-        shapes = {k: v.shape for k, v in known.items() if declared[k].type.HasField("tensor_type")}
-        symbol, found = build(self._model, self._folder, shapes, known)
-        return tuple(evaluate(symbol, found))
+        shapes = {k: s for k, s in shapes.items() if declared[k].type.HasField("tensor_type")}
+        reader, outputs = read(self._model, self._folder, shapes, known, as_written=True)
+        return _computed(reader.builder, outputs)
+
+
+def _computed(builder: Builder, outputs: list[tuple[str, Value]]) -> tuple[Any, ...]:
+    """The numbers of the outputs, a list of arrays for a sequence; all of one run."""
+    tensors = [
+        (name, v)
+        for name, value in outputs
+        for v in (value.elements if isinstance(value, SequenceValue) else (value,))
+    ]
+    symbols = [builder.output(v, name) for name, v in tensors if v.array is None]
+    made = iter(evaluate(Group(symbols), builder.arrays) if symbols else ())
+    arrays = iter([next(made) if v.array is None else v.array for _, v in tensors])
+    return tuple(
+        [next(arrays) for _ in value.elements] if isinstance(value, SequenceValue) else next(arrays)
+        for _, value in outputs
+    )
 
 
 class MXLiteBackend(OnnxBackend):

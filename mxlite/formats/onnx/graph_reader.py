@@ -7,7 +7,7 @@ there is one: its function body, made of other operators.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -19,27 +19,33 @@ from ..building.errors import NotSupportedError
 from ..building.value import GraphValue
 from .dtypes import NUMBER, numpy_type
 from .errors import Declared
-from .node import OnnxNode
+from .node import OnnxNode, Value
 from .package import onnx_package
-from .table import CONVERTERS
+from .sequence import SequenceValue
+from .table import Converter, CONVERTERS
 from .tensor import read_tensor
+from .widening import widened
 
 DEEPEST = 24
 """The deepest nesting of subgraphs and functions."""
 
-Scope = dict[str, GraphValue | None]
+Scope = dict[str, Value | None]
 
 _UNFIT = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions that a converter may raise because it trusts a node to follow the standard."""
 
 
 class GraphReader:
-    """Reads graphs of one model into one builder."""
+    """Reads graphs of one model into one builder.
 
-    def __init__(self, model: Any, folder: str | None) -> None:
+    `as_written`: batch normalization trains if the model says so; else if the program that runs it does.
+    """
+
+    def __init__(self, model: Any, folder: str | None, as_written: bool = False) -> None:
         self.builder = Builder("onnx")
         self.model = model
         self.folder = folder
+        self.as_written = as_written
         self.opsets = {_domain(o.domain): o.version for o in model.opset_import}
         self.functions = {(_domain(f.domain), f.name): f for f in model.functions}
         self._depth = 0
@@ -66,11 +72,17 @@ class GraphReader:
             return self.builder.variable(name, array.shape, array.dtype, array)
         return self.builder.constant(array)
 
-    def nodes(self, nodes: Any, scope: Scope, attributes: Mapping[str, Any] | None = None) -> None:
-        """Convert nodes in order; `scope` gets their outputs. `attributes` are those of the function."""
+    def nodes(
+        self, nodes: Any, results: Iterable[str], scope: Scope, attributes: Mapping[str, Any] | None = None
+    ) -> None:
+        """Convert nodes in order; `scope` gets their outputs, of which `results` are the graph's.
+
+        `attributes` are those of the function.
+        """
         known: set[str] = set()
+        read = {*results, *_names_read(nodes)}
         for proto in nodes:
-            outputs = self._node(proto, scope, attributes)
+            outputs = self._node(proto, scope, attributes, read)
             for name, value in zip(proto.output, outputs):
                 if name in known:
                     raise FormatError(
@@ -80,21 +92,26 @@ class GraphReader:
                     known.add(name)
                     scope[name] = value
 
-    def subgraph(self, graph: Any, scope: Scope, inputs: list[GraphValue]) -> list[GraphValue]:
+    def subgraph(self, graph: Any, scope: Scope, inputs: Sequence[Value]) -> list[Value]:
         """The outputs of a body that also sees the names around it."""
         if len(graph.input) != len(inputs):
             raise FormatError(f"its body takes {len(graph.input)} inputs, {len(inputs)} are there.")
         inner = dict(scope)
         self.initializers(graph, inner, top=False)
         inner.update({i.name: v for i, v in zip(graph.input, inputs)})
-        self._deeper(lambda: self.nodes(graph.node, inner, self._outer_attributes))
-        return [self.named(inner, o.name) for o in graph.output]
+        results = [o.name for o in graph.output]
+        self._deeper(lambda: self.nodes(graph.node, results, inner, self._outer_attributes))
+        return [self.named(inner, name) for name in results]
 
-    def named(self, scope: Scope, name: str) -> GraphValue:
+    def named(self, scope: Scope, name: str) -> Value:
         value = scope.get(name)
         if value is None:
             raise FormatError(f"reads {name!r}, which nothing before it makes.")
         return value
+
+    def _input(self, scope: Scope, name: str) -> Value | None:
+        """As `named`; None for an optional value that is absent."""
+        return None if name in scope and scope[name] is None else self.named(scope, name)
 
     _outer_attributes: Mapping[str, Any] | None = None
 
@@ -110,8 +127,8 @@ class GraphReader:
     # -- nodes -------------------------------------------------------------------------------------
 
     def _node(
-        self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None
-    ) -> list[GraphValue | None]:
+        self, proto: Any, scope: Scope, attributes: Mapping[str, Any] | None, read: Set[str]
+    ) -> list[Value | None]:
         domain = _domain(proto.domain)
         if not isinstance(proto.op_type, str) or not isinstance(domain, str):
             raise FormatError(f"The operator {proto.op_type!r} of the domain {domain!r} is no text.")
@@ -121,8 +138,8 @@ class GraphReader:
         label = proto.name or next(iter(proto.output), "") or proto.op_type
         outer, self.builder.label = self.builder.label, str(label)
         try:
-            inputs = [self.named(scope, i) if i else None for i in proto.input]
-            return self._converted(proto, domain, inputs, scope, _resolved(proto, attributes))
+            inputs = [self._input(scope, i) if i else None for i in proto.input]
+            return self._converted(proto, domain, inputs, scope, _resolved(proto, attributes), read)
         except NotSupportedError as error:
             raise NotSupportedError(f"{who}: {error}") from None
         except MXLiteError as error:
@@ -136,31 +153,42 @@ class GraphReader:
         self,
         proto: Any,
         domain: str,
-        inputs: list[GraphValue | None],
+        inputs: list[Value | None],
         scope: Scope,
         attributes: dict[str, Any],
-    ) -> list[GraphValue | None]:
+        read: Set[str],
+    ) -> list[Value | None]:
         function = self.functions.get((domain, proto.op_type))
         if function is not None:
             return self._call(function, inputs, attributes)
         version = self.opsets.get(domain)
         if version is None:
             raise NotSupportedError(f"the model imports no opset of the domain {domain!r}")
-        node = OnnxNode(proto, inputs, version, self, attributes, scope)
+        node = OnnxNode(proto, inputs, version, self, attributes, scope, read)
         convert = CONVERTERS.get((domain, proto.op_type))
-        result = NotImplemented if convert is None else convert(node)
+        result = NotImplemented if convert is None else self._by(convert, node)
         if result is NotImplemented:
             return self._call(
                 self._definition(proto, domain, version, inputs, attributes), inputs, attributes
             )
         outputs = list(result) if isinstance(result, (tuple, list)) else [result]
-        if any(name and i >= len(outputs) for i, name in enumerate(proto.output)):
+        if any(name in read and i >= len(outputs) for i, name in enumerate(proto.output)):
             raise NotSupportedError(f"only {len(outputs)} of its {len(proto.output)} outputs are made")
         return outputs
 
+    def _by(self, convert: Converter, node: OnnxNode) -> Any:
+        """The outputs by a converter, in wider integers where no operator takes those of the inputs."""
+        try:
+            return convert(node)
+        except NotSupportedError:
+            wider = widened(node)
+            if wider is None:
+                raise
+            return wider.narrowed(convert(wider.node))
+
     def _call(
-        self, function: Any, inputs: list[GraphValue | None], attributes: dict[str, Any]
-    ) -> list[GraphValue | None]:
+        self, function: Any, inputs: list[Value | None], attributes: dict[str, Any]
+    ) -> list[Value | None]:
         """The outputs of a function's body, converted in place of the call."""
         scope: Scope = dict.fromkeys(function.input)
         scope.update(zip(function.input, inputs))
@@ -169,7 +197,7 @@ class GraphReader:
         self.opsets = opsets | {_domain(o.domain): o.version for o in function.opset_import}
         self._outer_attributes = given
         try:
-            self._deeper(lambda: self.nodes(function.node, scope, given))
+            self._deeper(lambda: self.nodes(function.node, function.output, scope, given))
         finally:
             self.opsets, self._outer_attributes = opsets, outer
         return [scope.get(name) for name in function.output]
@@ -179,7 +207,7 @@ class GraphReader:
         proto: Any,
         domain: str,
         version: int,
-        inputs: list[GraphValue | None],
+        inputs: list[Value | None],
         attributes: dict[str, Any],
     ) -> Any:
         """The standard's function body for an operator. Raises NotSupportedError if it has none."""
@@ -217,9 +245,22 @@ class GraphReader:
         raise NotSupportedError("mxlite has no such operator")
 
 
-def _type_proto(onnx: Any, value: GraphValue | None) -> Any:
+def _names_read(nodes: Any) -> Iterator[str]:
+    """The names that nodes read, those in their bodies too."""
+    for proto in nodes:
+        yield from proto.input
+        for attribute in proto.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from (o.name for o in graph.output)
+                yield from _names_read(graph.node)
+
+
+def _type_proto(onnx: Any, value: Value | None) -> Any:
     if value is None:
         return onnx.TypeProto()
+    if isinstance(value, SequenceValue):
+        element = _type_proto(onnx, value.elements[0] if value.elements else None)
+        return onnx.helper.make_sequence_type_proto(element)
     return onnx.helper.make_tensor_type_proto(NUMBER[value.dtype], list(value.shape))
 
 

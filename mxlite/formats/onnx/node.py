@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any, TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ from ...core import FormatError
 from ...core.errors import nearest
 from ..building.errors import NotSupportedError
 from ..building.value import GraphValue
+from .sequence import SequenceValue
 
 if TYPE_CHECKING:
     from ..building.builder import Builder
@@ -21,6 +23,16 @@ _KINDS = {
 }  # fmt: skip
 
 
+Value = GraphValue | SequenceValue
+
+
+def tensor(value: Value) -> GraphValue:
+    """`value`, which must be a tensor."""
+    if isinstance(value, SequenceValue):
+        raise FormatError("a tensor was wanted, but a sequence was found.")
+    return value
+
+
 class OnnxNode:
     """`n[0]` is the first input (an error if absent), `n.get(0)` the same or None; attributes by kind.
 
@@ -30,11 +42,12 @@ class OnnxNode:
     def __init__(
         self,
         proto: Any,
-        inputs: list[GraphValue | None],
+        inputs: list[Value | None],
         version: int,
         reader: GraphReader,
         attributes: dict[str, Any],
-        scope: dict[str, GraphValue | None],
+        scope: dict[str, Value | None],
+        read: Set[str],
     ) -> None:
         self.proto = proto
         self.op = proto.op_type
@@ -44,21 +57,39 @@ class OnnxNode:
         self.builder: Builder = reader.builder
         self.attributes = attributes
         self.scope = scope  # the names that bodies of control flow see
+        self._read = read
 
     # -- inputs ------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def get(self, place: int) -> GraphValue | None:
-        """The input at `place`, None if it is left out."""
+    def value(self, place: int) -> Value | None:
+        """The input at `place` of either kind, None if it is left out."""
         return self.inputs[place] if place < len(self.inputs) else None
+
+    def get(self, place: int) -> GraphValue | None:
+        """The tensor at `place`, None if it is left out."""
+        value = self.value(place)
+        if isinstance(value, SequenceValue):
+            raise FormatError(f"input {place + 1} must be a tensor, but it is a sequence.")
+        return value
 
     def __getitem__(self, place: int) -> GraphValue:
         value = self.get(place)
         if value is None:
-            raise FormatError(f"needs {place + 1} inputs or more; number {place + 1} is missing.")
+            raise self._missing(place)
         return value
+
+    def sequence(self, place: int) -> SequenceValue:
+        """The sequence at `place`."""
+        value = self.value(place)
+        if not isinstance(value, SequenceValue):
+            raise FormatError(f"input {place + 1} must be a sequence.")
+        return value
+
+    def _missing(self, place: int) -> FormatError:
+        return FormatError(f"needs {place + 1} inputs or more; number {place + 1} is missing.")
 
     def present(self) -> list[GraphValue]:
         """All inputs of a node that takes any number of them, one at least."""
@@ -70,9 +101,20 @@ class OnnxNode:
         """The inputs from `place` on, none of which may be left out."""
         return [self[i] for i in range(place, len(self.inputs))]
 
+    def values_from(self, place: int) -> list[Value]:
+        """As `present_from`, sequences among them."""
+        values = self.inputs[place:]
+        if None in values:
+            raise self._missing(place + values.index(None))
+        return [v for v in values if v is not None]
+
     def wants(self, place: int) -> bool:
-        """True if the output at `place` has a name, so that it may be read."""
-        return place < len(self.proto.output) and self.proto.output[place] != ""
+        """True if something reads the output at `place`."""
+        return place < len(self.proto.output) and self.proto.output[place] in self._read
+
+    def names_outputs(self, count: int) -> bool:
+        """True if the node names more than `count` outputs, read or not: so old opsets tell of training."""
+        return any(self.proto.output[count:])
 
     def array(self, place: int, what: str) -> np.ndarray:
         """The numbers of an input that must be known while importing."""

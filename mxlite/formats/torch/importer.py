@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import ndarray as nd
 from ...core import FormatError
-from ...symbol import Group, operator_function, Symbol
-from ..building import is_float, NotSupportedError
+from ...symbol import Group, Symbol
+from ..building import NotSupportedError
 from .batch import Batch, free_batch, resized, SIZES
 from .errors import UnsupportedModuleError
 from .package import torch_package
@@ -88,7 +88,7 @@ def _inputs(args: Any) -> tuple[Any, ...]:
 def network_of(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[Symbol, ProgramReader]:
     """The symbol of a module, and the reader, which knows its inputs and arrays."""
     reader, outputs = read(module, exported(module, _inputs(args), kwargs or {}))
-    return Group([_output(reader, name, value) for name, value in outputs]), reader
+    return Group([reader.builder.result(value, name) for name, value in outputs]), reader
 
 
 def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:
@@ -119,10 +119,3 @@ def _stored(module: Any, program: Any) -> dict[str, StoredTensor]:
         tensor = tensors[name]
         firsts.setdefault(id(tensor), StoredTensor(name, tensor, name in parameters))
     return {name: firsts[id(tensor)] for name, tensor in tensors.items()}
-
-
-def _output(reader: ProgramReader, name: str, value: Any) -> Symbol:
-    symbol = reader.builder.output(value, name)
-    if value.shape == () and is_float(value.dtype):
-        symbol = operator_function("MakeLoss")(symbol, name=reader.builder.unique(f"{name}_loss"))
-    return symbol

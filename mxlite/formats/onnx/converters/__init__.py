@@ -7,6 +7,7 @@ from . import (
     convolution,
     elementwise,
     index,
+    loss,
     matrix,
     normalization,
     pooling,
@@ -15,12 +16,13 @@ from . import (
     reduction,
     resizing,
     sampling,
+    sequence,
     shape,
     signal,
 )
 
 _FILES = (
-    activation, attention, control, convolution, elementwise, index, matrix, normalization, pooling,
-    quantization, recurrent, reduction, resizing, sampling, shape, signal,
+    activation, attention, control, convolution, elementwise, index, loss, matrix, normalization, pooling,
+    quantization, recurrent, reduction, resizing, sampling, sequence, shape, signal,
 )  # fmt: skip
 FAMILIES = tuple(file.CONVERTERS for file in _FILES)

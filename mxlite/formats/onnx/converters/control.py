@@ -10,22 +10,22 @@ import numpy as np
 from ....core import FormatError
 from ...building.errors import NotSupportedError
 from ...building.value import GraphValue
-from ..node import OnnxNode
+from ..node import OnnxNode, tensor, Value
 
 MOST_STEPS = 10_000
 
 
-def branch(n: OnnxNode) -> list[GraphValue]:
+def branch(n: OnnxNode) -> list[Value]:
     chosen = "then_branch" if n.known_number(0, "cond") else "else_branch"
     return n.reader.subgraph(n.graph(chosen), n.scope, [])
 
 
-def loop(n: OnnxNode) -> list[GraphValue]:
+def loop(n: OnnxNode) -> list[Value]:
     """`body(i, cond, carried...) -> cond, carried..., scanned...`; scanned values are stacked."""
     b, body = n.builder, n.graph("body")
     limit = n.known_number(0, "M", None)
     going = bool(n.known_number(1, "cond", True))
-    carried = n.present_from(2)
+    carried = n.values_from(2)
     scanned: list[list[GraphValue]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     step = 0
     while going and (limit is None or step < limit):
@@ -35,10 +35,10 @@ def loop(n: OnnxNode) -> list[GraphValue]:
         condition, *results = n.reader.subgraph(body, n.scope, inputs)
         carried = results[: len(carried)]
         for parts, value in zip(scanned, results[len(carried) :]):
-            parts.append(value)
+            parts.append(tensor(value))
         step += 1
         if step < (limit if limit is not None else MOST_STEPS + 1):
-            going = bool(b.numbers(condition, "the loop's condition").reshape(()))
+            going = bool(b.numbers(tensor(condition), "the loop's condition").reshape(()))
     if not step and scanned:
         raise NotSupportedError("it takes no step, so the shape of what it scans is not known")
     return carried + [_stacked(parts, 0) for parts in scanned]
@@ -82,7 +82,7 @@ def _scanned(
             place = steps - 1 - step if back else step
             part = b.slice(v, axis, place, place + 1)
             elements.append(b.reshape(part, (*v.shape[:axis], *v.shape[axis + 1 :])))
-        made = n.reader.subgraph(body, n.scope, states + elements)
+        made = [tensor(v) for v in n.reader.subgraph(body, n.scope, states + elements)]
         states = made[: len(states)]
         for parts, value in zip(scanned, made[len(states) :]):
             parts.append(value)

@@ -96,8 +96,9 @@ def mean(n: OnnxNode) -> GraphValue:
     return add_all(n) * (1 / len(n)) if len(n) > 1 else copy(n)
 
 
-def copy(n: OnnxNode) -> GraphValue:
-    return n[0]
+def copy(n: OnnxNode) -> Any:
+    """The value itself, of either kind."""
+    return n.value(0)
 
 
 def _logic(kind: str) -> Callable[[OnnxNode], GraphValue]:

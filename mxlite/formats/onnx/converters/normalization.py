@@ -15,9 +15,10 @@ from ..node import OnnxNode
 
 
 def batch_normalization(n: OnnxNode) -> Any:
-    """BatchNorm if mean and variance are its own variables; else the formula.
+    """BatchNorm if mean and variance are the model's own arrays; else the formula.
 
-    Imported that way, a network can be trained: the moving averages are auxiliary states.
+    Imported that way, a network can be trained: the moving averages are auxiliary states, which the operator
+    moves itself. So it asks at run time whether it trains, whichever mode the model was exported in.
     """
     b, x = n.builder, n[0]
     scale, bias, mean, var = n[1], n[2], n[3], n[4]
@@ -25,12 +26,14 @@ def batch_normalization(n: OnnxNode) -> Any:
     if n.version < 9 and not n.whole("spatial", 1):
         raise NotSupportedError("spatial=0")
     shape = (scale.size, *(1,) * (x.rank - 2)) if x.rank > 1 else (scale.size,)
-    training = n.version >= 14 and n.flag("training_mode")
-    if training:
+    training = n.flag("training_mode") if n.version >= 14 else n.names_outputs(1)
+    alone = not any(n.wants(i) for i in range(1, 5))
+    own = alone and all(v.entry is not None and v.entry.node.op is None for v in (mean, var))
+    own = own and not (training and n.reader.as_written)
+    if training and not own:
+        if n.version < 14 and not alone:
+            raise NotSupportedError("the averages that a training batch normalization of that opset returns")
         return _trained(n, shape, eps, momentum)
-    if any(n.wants(i) for i in range(1, 5)):
-        raise NotSupportedError("batch normalization with more than one output outside training")
-    own = all(v.entry is not None and v.entry.node.op is None for v in (mean, var))
     if own and eps > 0 and x.rank > 1 and scale.dtype == mean.dtype == np.promote_types(x.dtype, np.float32):
         return b.op("BatchNorm", x, scale, bias, mean, var, eps=eps, momentum=momentum, fix_gamma=False)
     dtype = x.dtype

@@ -133,10 +133,7 @@ def split(n: OnnxNode) -> tuple[GraphValue, ...]:
             raise FormatError(f"axis {axis} of length {length} does not split into {count} equal parts.")
     if sum(sizes) != length or len(sizes) != count or min(sizes, default=0) < 0:
         raise FormatError(f"axis {axis} of length {length} does not split into {sizes} for {count} outputs.")
-    if count > 1 and len(set(sizes)) == 1 and sizes[0]:
-        return b.ops("SliceChannel", x, num_outputs=count, axis=axis)
-    ends = np.cumsum(sizes).tolist()
-    return tuple(b.slice(x, axis, end - size, end) for end, size in zip(ends, sizes))
+    return tuple(b.split(x, list(sizes), axis))
 
 
 def cut(n: OnnxNode) -> GraphValue:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...building import GraphValue, is_float, NotSupportedError
+from ...building.losses import class_loss as of_classes
 from ..node import TorchNode
 from .arithmetic import expand_both, squared_error
 
@@ -31,10 +32,7 @@ def class_loss(n: TorchNode) -> GraphValue:
         x, target = b.reshape(x, (1, *x.shape)), b.reshape(target, (1, *target.shape))
     if is_float(target.dtype) or smoothing:
         return _soft(n, x, target, weight, smoothing, how)
-    inputs = [x, target] if weight is None else [x, target, weight]
-    ignored = n.plain("ignore_index", -100)
-    out = b.op(kind, *inputs, use_weight=weight is not None, ignore_index=ignored, reduction=how)
-    return b.reshape(out, n.shape)
+    return b.reshape(of_classes(kind, x, target, weight, n.plain("ignore_index", -100), how), n.shape)
 
 
 def _soft(

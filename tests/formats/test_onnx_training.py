@@ -1,0 +1,183 @@
+"""Networks that PyTorch's two exporters write train as they do in PyTorch."""
+
+import contextlib
+import copy
+import inspect
+import io
+import logging
+import warnings
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("torch", reason="PyTorch is where these networks come from")
+
+import onnx
+import torch
+
+import mxlite as mx
+from mxlite.formats.onnx import import_model
+from tests.formats.torch.modules import NETWORKS
+from tests.formats.torch.peer import error_of
+
+pytestmark = pytest.mark.torch
+
+NO_MODEL = {
+    "language-bert": "padding_idx, a rule about gradients, is not in the file",
+    "losses-smoothed": "label_smoothing is not in the file",
+    "losses-shares": "a loss of probabilities is written as one of class numbers",
+    "operators-no-grad": "detach is not in the file",
+    "sequence-temporal": "detach is not in the file",
+    "vision-frozen": "the file does not tell which normalization is held in evaluation mode",
+}
+"""Networks of which neither exporter writes all that training needs, and why."""
+
+NOT_LEGACY = {
+    "attention-perceiver": "mT", "language-llama": "enable_gqa", "losses-l1": "l1_loss",
+    "losses-smooth-l1": "smooth_l1_loss", "losses-huber": "huber_loss", "losses-bce": "binary_cross_entropy",
+    "operators-index-put": "index_put of a row", "operators-adaptive": "adaptive_avg_pool2d",
+    "operators-unshuffle": "channel_shuffle", "sequence-graph": "index_add",
+}  # fmt: skip
+"""Networks that the older exporter refuses or writes wrongly, and the function it lacks."""
+
+OLDER = [n for n in NETWORKS if n not in NO_MODEL and n not in NOT_LEGACY]
+NEWER = [n for n in NETWORKS if n not in NO_MODEL and not n.startswith(("losses-", "operators-"))]
+
+
+def settled(name):
+    """A network whose parameters all differ, as exporters join equal ones, and its inputs."""
+    torch.manual_seed(7)
+    module, inputs = NETWORKS[name]()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return module.train(), inputs
+
+
+def written(module, inputs, **how):
+    """The model that an exporter writes, its inputs called as those of `forward`."""
+    names = list(inspect.signature(module.forward).parameters)[: len(inputs)]
+    file = io.BytesIO()
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(module, inputs, file, input_names=names, **how)
+    finally:
+        logging.disable(logging.NOTSET)
+    return program.model_proto if program is not None else onnx.load_from_string(file.getvalue())
+
+
+def older(module, inputs, opset=17):
+    return written(
+        module, inputs, dynamo=False, opset_version=opset, do_constant_folding=False,
+        training=torch.onnx.TrainingMode.TRAINING,
+    )  # fmt: skip
+
+
+def newer(module, inputs, opset=None, optimize=False):
+    """Without its optimizer every parameter has its own name, and normalization is not folded."""
+    pytest.importorskip("onnxscript", reason="PyTorch's newer exporter is written in it")
+    return written(module, inputs, dynamo=True, opset_version=opset, optimize=optimize, verbose=False)
+
+
+def assert_trains_as(module, inputs, model):
+    """Equal outputs, equal gradients of all parameters, and equal outputs after a step along them."""
+    symbol, args, aux = import_model(model)
+    names = symbol.list_arguments()
+    feed = {n: x.numpy() for n, x in zip(inspect.signature(module.forward).parameters, inputs)}
+    feed = {n: mx.nd.array(x, dtype=x.dtype) for n, x in feed.items() if n in names}
+    trained = {n: p for n, p in module.named_parameters(remove_duplicate=False) if n in names}
+    executor = symbol.simple_bind(
+        mx.cpu(),
+        grad_req={n: "write" if n in trained else "null" for n in names},
+        **{n: x.shape for n, x in feed.items()},
+    )
+    executor.copy_params_from(args, aux)
+
+    def outputs_of(made):
+        return [made] if isinstance(made, torch.Tensor) else list(made)
+
+    theirs = outputs_of(module(*inputs))
+    heads = [torch.ones_like(o) if o.ndim == 0 else torch.randn_like(o) for o in theirs]
+    torch.autograd.backward(theirs, heads)
+    found = {id(p) for p in trained.values()}
+    assert not [n for n, p in module.named_parameters() if p.grad is not None and id(p) not in found]
+    ours = executor.forward(is_train=True, **feed)
+    assert [o.shape for o in ours] == [tuple(o.shape) for o in theirs]
+    for o, t in zip(ours, theirs):
+        assert error_of(o.asnumpy(), t.detach().numpy()) < 1e-4
+    executor.backward([mx.nd.array(h.numpy()) for h in heads])
+    wanted = {n: p.grad.numpy() for n, p in trained.items() if p.grad is not None}
+    largest = max(float(np.abs(g).max()) for g in wanted.values())
+    for n, gradient in wanted.items():
+        assert error_of(executor.grad_dict[n].asnumpy(), gradient, largest / 10) < 1e-4, n
+    with torch.no_grad():
+        for n, gradient in wanted.items():
+            trained[n] -= torch.from_numpy(gradient) * (0.01 / largest)
+            executor.arg_dict[n][:] = executor.arg_dict[n] - executor.grad_dict[n] * (0.01 / largest)
+        for o, t in zip(executor.forward(is_train=True, **feed), outputs_of(module(*inputs))):
+            assert error_of(o.asnumpy(), t.numpy()) < 2e-4
+
+
+def test_both_exporters_write_thirty_networks_and_more():
+    assert len(OLDER) >= 30 and len(NEWER) >= 30
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_a_model_of_the_older_exporter_trains_as_in_pytorch(name):
+    module, inputs = settled(name)
+    assert_trains_as(module, inputs, older(copy.deepcopy(module), inputs))
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_a_model_of_the_newer_exporter_trains_as_in_pytorch(name):
+    module, inputs = settled(name)
+    assert_trains_as(module, inputs, newer(copy.deepcopy(module), inputs))
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13, 15])
+@pytest.mark.parametrize("name", ["vision-resnet", "attention-vit", "sequence-lstm"])
+def test_older_opsets_train_as_well(name, opset):
+    if opset < 14 and name == "attention-vit":
+        name = "language-gpt-old"  # attention is written from opset 14 on
+    module, inputs = settled(name)
+    assert_trains_as(module, inputs, older(copy.deepcopy(module), inputs, opset))
+
+
+@pytest.mark.parametrize(
+    "name", ["vision-convnext", "attention-translator", "language-llama", "sequence-gru"]
+)
+def test_the_newest_opset_trains_as_well(name):
+    module, inputs = settled(name)
+    assert_trains_as(module, inputs, newer(copy.deepcopy(module), inputs, 23))
+
+
+def test_a_model_exported_for_training_moves_its_averages_and_is_run_for_inference():
+    module, inputs = settled("vision-resnet")
+    symbol, args, aux = import_model(older(copy.deepcopy(module), inputs))
+    assert set(aux) == {n for n, _ in module.named_buffers() if "running" in n}
+    executor = symbol.simple_bind(mx.cpu(), x=tuple(inputs[0].shape))
+    executor.copy_params_from(args, aux)
+    x = mx.nd.array(inputs[0].numpy())
+    executor.forward(is_train=True, x=x)[0].asnumpy()
+    mx.torch.load_into(module, {}, executor.aux_dict)
+    with torch.no_grad():
+        wanted = module.eval()(*inputs).numpy()
+    assert error_of(executor.forward(is_train=False, x=x)[0].asnumpy(), wanted) < 1e-4
+
+
+@pytest.mark.parametrize(("loss", "label"), [("softmax", (4,)), ("mse", (4, 3))])
+def test_a_model_gets_a_loss(loss, label):
+    x = torch.randn(4, 5)
+    model = older(torch.nn.Sequential(torch.nn.Linear(5, 3)), (x,))
+    symbol, args, aux = import_model(model, loss=loss)
+    assert symbol.list_arguments()[-1] == f"{loss}_label"
+    data = mx.io.NDArrayIter({"input": x.numpy()}, {f"{loss}_label": np.ones(label, np.float32)}, 4)
+    net = mx.mod.Module(symbol, data_names=["input"], label_names=[f"{loss}_label"])
+    metric = mx.metric.Accuracy() if loss == "softmax" else mx.metric.MSE()
+    rate = {"learning_rate": 0.3}
+    net.fit(data, eval_metric=metric, num_epoch=60, arg_params=args, aux_params=aux, optimizer_params=rate)
+    got = dict(net.score(data, metric))
+    assert got.get("accuracy") == 1 or got.get("mse") < 0.05
