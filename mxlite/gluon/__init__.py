@@ -7,7 +7,15 @@ net.hybridize(memory_budget="64MiB")
 """
 
 from ..core import DeferredInitializationError as DeferredInitializationError
-from . import data as data, loss as loss, model_zoo as model_zoo, nn as nn, rnn as rnn, util_names
+from . import (
+    contrib as contrib,
+    data as data,
+    loss as loss,
+    model_zoo as model_zoo,
+    nn as nn,
+    rnn as rnn,
+    util_names,
+)
 from .blocks.block import Block as Block
 from .blocks.hybrid_block import HybridBlock as HybridBlock
 from .blocks.symbol_block import SymbolBlock as SymbolBlock

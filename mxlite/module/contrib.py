@@ -1,12 +1,12 @@
-"""`mx.contrib`: operators whose names begin with `_contrib_`, on symbols and arrays; `text`, `autograd`,
-`onnx`."""
+"""`mx.contrib`: operators whose names begin with `_contrib_`, on symbols and arrays; `text`, `io`,
+`autograd`, `onnx`."""
 
 from typing import Any
 
 from ..core.compat.absent import absent
 from ..core.errors import UnknownAttributeError
 from ..formats import onnx as onnx
-from ..io import text as text
+from ..io import loader_iter, text as text
 from ..ndarray import contrib as nd
 from ..ndarray.gradients import old_autograd
 from ..symbol import contrib as sym
@@ -24,5 +24,6 @@ def __getattr__(name: str) -> Any:
 
 
 autograd = old_autograd
+io = loader_iter
 ndarray = nd
 symbol = sym

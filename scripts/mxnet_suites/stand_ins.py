@@ -107,7 +107,7 @@ def install() -> None:
     import mxnet as mx
 
     if mx.__name__ != "mxnet":
-        for name in ("gluon.contrib", "np", "npx", "numpy", "numpy_extension", "contrib.amp"):
+        for name in ("np", "npx", "numpy", "numpy_extension", "contrib.amp"):
             _absent(f"mxnet.{name}")
         mx.np, mx.npx = sys.modules["mxnet.np"], sys.modules["mxnet.npx"]
         mx.numpy, mx.numpy_extension = sys.modules["mxnet.numpy"], sys.modules["mxnet.numpy_extension"]

@@ -327,3 +327,25 @@ def test_mixed_precision_is_an_option():
     net.hybridize(amp="bfloat16")
     train(net, gluon.loss.SoftmaxCELoss(), 1)
     assert net.executor.amp is not None and net[0].weight.data().dtype == np.float32
+
+
+def test_only_a_hybridized_block_wants_nothing_but_arrays():
+    class Scaled(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.dense = gluon.nn.Dense(1)
+
+        def hybrid_forward(self, F, x, how):
+            return self.dense(x) * how["factor"]
+
+    net = Scaled()
+    net.initialize(mx.init.One())
+    x = mx.nd.array([[1, 2]])
+    assert net(x, {"factor": 2}).asnumpy().tolist() == [[6]]
+    net.hybridize()
+    with pytest.raises(
+        mx.MXNetError, match="'scaled0' is hybridized, so it takes NDArrays or Symbols, got dict"
+    ):
+        net(x, {"factor": 2})
+    with pytest.raises(mx.MXNetError, match="takes all arrays or all symbols, got both"):
+        net(x, mx.sym.Variable("x"))

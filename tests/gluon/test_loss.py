@@ -155,3 +155,14 @@ def test_a_wrong_option_is_told():
     with pytest.raises(mx.OpAttributeError, match="label_format must be"):
         LOSS.LogisticLoss(label_format="bool")
     assert repr(LOSS.L2Loss()) == "L2Loss(batch_axis=0, w=1.0)"
+
+
+def test_losses_of_users_weigh_as_those_of_mxnet():
+    class Distance(gluon.loss.Loss):
+        def hybrid_forward(self, F, pred, label, sample_weight=None):
+            label = gluon.loss._reshape_like(F, label, pred)
+            return gluon.loss._apply_weighting(F, F.abs(pred - label), self._weight, sample_weight)
+
+    loss = Distance(weight=2.0, batch_axis=0)
+    found = loss(mx.nd.array([[1], [5]]), mx.nd.array([2, 2]), mx.nd.array([[1], [0.5]]))
+    assert found.asnumpy().tolist() == [[2], [3]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ... import ndarray as nd, symbol as sym
@@ -104,7 +105,8 @@ class HybridBlock(Block):
 
     def _finish(self, args: tuple[Any, ...]) -> None:
         """Initialize the parameters that have waited for a forward pass with these arguments."""
-        self.infer_shape(*args)
+        if all(isinstance(value, NDArray) for value in flat(args)[0]):
+            self.infer_shape(*args)
         if any(p.is_deferred and not p.is_known for p in self.collect_params().values()):
             self._run_once(args)  # shapes that do not follow from the symbol, as a recurrent layer's
         for parameter in self.collect_params().values():
@@ -117,7 +119,7 @@ class HybridBlock(Block):
             block._active = False
         try:
             with autograd.pause():
-                own = self._values(flat(args)[0][0].context)
+                own = self._values(_tensors(flat(args)[0])[0].context)
                 self.hybrid_forward(nd, *args, **own)
         finally:
             for block in active:
@@ -197,22 +199,31 @@ class HybridBlock(Block):
         return self._calls.last
 
     def forward(self, *args: Any) -> Any:
-        """The outputs: of symbols a symbol, of arrays arrays, from the bound program if it is hybridized."""
+        """The outputs: of symbols a symbol, of arrays arrays, from the bound program if it is hybridized.
+
+        Besides, a block that is not hybridized takes anything that its `hybrid_forward` does.
+        """
         inputs, form = flat(args)
-        if not inputs:
+        tensors = _tensors(inputs)
+        if not tensors:
             raise ArgumentError(f"{type(self).__name__} {self.name!r} was called without an array.")
-        if isinstance(inputs[0], Symbol):
+        if len({isinstance(value, Symbol) for value in tensors}) > 1:
+            raise ArgumentError(
+                f"{type(self).__name__} {self.name!r} takes all arrays or all symbols, got both."
+            )
+        if isinstance(tensors[0], Symbol):
             with self.name_scope():
                 variables = {n: p.var() for n, p in self._reg_params.items()}
                 return self.hybrid_forward(sym, *args, **variables)
-        for value in inputs:
-            if not isinstance(value, NDArray):
-                raise ArgumentError(
-                    f"{type(self).__name__} {self.name!r} takes NDArrays or Symbols, got "
-                    f"{type(value).__name__}."
-                )
-        self._form = form, len(inputs)
+        if len(tensors) == len(inputs):
+            self._form = form, len(inputs)
         if self._active and BoundCalls.serves():
+            if len(tensors) < len(inputs):
+                other = next(v for v in inputs if not isinstance(v, NDArray))
+                raise ArgumentError(
+                    f"{type(self).__name__} {self.name!r} is hybridized, so it takes NDArrays or Symbols, "
+                    f"got {type(other).__name__}. Without hybridize() it takes whatever hybrid_forward does."
+                )
             if self._calls is None:
                 self._calls = BoundCalls(self, self._options)
             try:
@@ -220,7 +231,7 @@ class HybridBlock(Block):
             except DeferredInitializationError:
                 self._finish(args)
                 return self._calls(inputs, form)
-        context = inputs[0].context
+        context = tensors[0].context
         try:
             parameters = self._values(context)
         except DeferredInitializationError:
@@ -236,3 +247,8 @@ class HybridBlock(Block):
         mx.sym.
         """
         raise MissingMethodError(f"{type(self).__name__} has no hybrid_forward.")
+
+
+def _tensors(values: Sequence[Any]) -> list[Any]:
+    """The arrays and symbols among these."""
+    return [value for value in values if isinstance(value, (NDArray, Symbol))]

@@ -1,5 +1,6 @@
 """mx.gluon.loss: losses, one number a sample."""
 
+from . import base
 from .base import Loss as Loss
 from .classification import (
     HingeLoss as HingeLoss,
@@ -23,3 +24,7 @@ from .regression import (
     PoissonNLLLoss as PoissonNLLLoss,
 )
 from .sequence import CTCLoss as CTCLoss
+
+# Losses of users call these two by MXNet's names.
+_apply_weighting = base.apply_weighting
+_reshape_like = base.like

@@ -31,14 +31,18 @@ class Loss(HybridBlock):
         """`loss` times the weight of each sample, of shape (N, 1), and `weight`, which None makes the loss's
         own.
         """
-        if sample_weight is not None:
-            loss = F.broadcast_mul(loss, sample_weight)
-        factor = self._weight if weight is None else weight
-        return loss if factor is None else loss * factor
+        return apply_weighting(F, loss, self._weight if weight is None else weight, sample_weight)
 
     def per_sample(self, F: Any, loss: Any) -> Any:
         """The mean over all axes but the batch's."""
         return F.mean(loss, axis=self._batch_axis, exclude=True)
+
+
+def apply_weighting(F: Any, loss: Any, weight: float | None = None, sample_weight: Any = None) -> Any:
+    """`loss` times the weight of each sample, of shape (N, 1), and the number `weight`; None is 1."""
+    if sample_weight is not None:
+        loss = F.broadcast_mul(loss, sample_weight)
+    return loss if weight is None else loss * weight
 
 
 def like(F: Any, x: Any, other: Any) -> Any:

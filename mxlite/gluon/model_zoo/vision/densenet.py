@@ -8,8 +8,9 @@ from typing import Any
 from ....core.errors import RangeError
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
+from ...contrib.nn import Identity
 from ..pretrained import filled, HOME
-from .concurrent import beside, Identity, row
+from .concurrent import beside, row
 
 _SPECS = {
     121: (64, 32, (6, 12, 24, 16)),
