@@ -110,6 +110,7 @@ class _Kernel:
         shapes: Shapes,
         dtypes: tuple[DType, ...],
         graphs: tuple[Graph, ...],
+        used: frozenset[str],
     ) -> None:
         self.backend, self.op, self.attrs = backend, op, attrs
         self.shapes, self.dtypes = shapes, dtypes
@@ -141,6 +142,12 @@ class _Kernel:
                 ((SEEDS, 2), _STATE),
                 ((RandomStream.work_bytes(4 * SEEDS),), _BYTE),
             ]
+        self.pieces = self.prepare(used)
+        self.nbytes = scratch_bytes(self.pieces)
+
+    def prepare(self, used: frozenset[str]) -> list[Piece]:
+        """Plan the subgraphs for a call of which these inputs and outputs are `used`; returns its scratch."""
+        raise NotImplementedError
 
     def feed(
         self, plugs: Iterable[Plug], args: Sequence[Any], rows: Sequence[Any], states: Sequence[Any]
@@ -167,37 +174,26 @@ class _Kernel:
 
 
 class _LoopForward(_Kernel):
-    def __init__(
-        self,
-        backend: Backend,
-        op: type[Control],
-        attrs: Any,
-        shapes: Shapes,
-        dtypes: tuple[DType, ...],
-        graphs: tuple[Graph, ...],
-        used: frozenset[str],
-    ) -> None:
-        super().__init__(backend, op, attrs, shapes, dtypes, graphs)
+    def prepare(self, used: frozenset[str]) -> list[Piece]:
         # An output that is not read is not computed, unless it is a state.
-        kept = [i for i in range(attrs.num_outputs) if i >= self.rows or f"output{i}" in used]
+        kept = [i for i in range(self.attrs.num_outputs) if i >= self.rows or f"output{i}" in used]
         self.kept = kept
         self.parts = []
-        for k, (g, nodes) in enumerate(zip(graphs, self.inputs)):
+        for k, (g, nodes) in enumerate(zip(self.graphs, self.inputs)):
             if k >= self.deciding:
                 states = [nodes[j] for j, (kind, _) in enumerate(self.plugs[k]) if kind == "state"]
                 g = apart(g, tuple(g.outputs[i] for i in kept), states)
-            self.parts.append(Part(backend, g, nodes, self.streams))
+            self.parts.append(Part(self.backend, g, nodes, self.streams))
         self.every_part = self.parts
         self.made = [p.pieces() for p in self.parts]
         arena = max(p.nbytes for p in self.parts)
-        self.pieces = [
+        return [
             *self.row_pieces,
             *self.state_pieces,
             *self.random_pieces,
             *(piece for pieces in self.made for piece in pieces),
             ((arena,), _BYTE),
         ]
-        self.nbytes = scratch_bytes(self.pieces)
 
     def link(self, *args: Any, outs: Sequence[Any], work: Any, rng: Any, train: bool) -> Run:
         take = _Taker(carve(work, self.pieces))
@@ -261,31 +257,21 @@ class _LoopForward(_Kernel):
 class _LoopBackward(_Kernel):
     """Iterations in reverse: recompute the body from the kept states, then its gradient."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        op: type[Control],
-        attrs: Any,
-        shapes: Shapes,
-        dtypes: tuple[DType, ...],
-        graphs: tuple[Graph, ...],
-        used: frozenset[str],
-    ) -> None:
-        super().__init__(backend, op, attrs, shapes, dtypes, graphs)
-        self.wanted = frozenset(i for i in range(len(shapes)) if f"d_arg{i}" in used)
+    def prepare(self, used: frozenset[str]) -> list[Piece]:
+        self.wanted = frozenset(i for i in range(len(self.shapes)) if f"d_arg{i}" in used)
         self.branches = [
             _Gradient(self, g, nodes, plugs)
-            for g, nodes, plugs in list(zip(graphs, self.inputs, self.plugs))[self.deciding :]
+            for g, nodes, plugs in list(zip(self.graphs, self.inputs, self.plugs))[self.deciding :]
         ]
         self.every_part = [b.part for b in self.branches]
-        floating = [i for i, d in enumerate(dtypes) if is_floating(d)]
+        floating = [i for i, d in enumerate(self.dtypes) if is_floating(d)]
         outer = {i for b in self.branches for kind, i in b.of if kind == "outer"}
         # Sums over iterations are accumulated in the gradient's own array if its type has enough digits.
         self.sums = [i for i in floating if i in outer and i in self.wanted]
-        self.narrow = [i for i in self.sums if accumulator(dtypes[i]) != dtypes[i]]
-        self.sum_pieces: list[Piece] = [(shapes[i], accumulator(dtypes[i])) for i in self.narrow]
+        self.narrow = [i for i in self.sums if accumulator(self.dtypes[i]) != self.dtypes[i]]
+        self.sum_pieces: list[Piece] = [(self.shapes[i], accumulator(self.dtypes[i])) for i in self.narrow]
         arena = max(b.part.nbytes for b in self.branches)
-        self.pieces = [
+        return [
             *self.row_pieces,
             *self.state_pieces,
             *self.random_pieces,
@@ -293,7 +279,6 @@ class _LoopBackward(_Kernel):
             *(piece for b in self.branches for piece in (*b.head_pieces, *b.made)),
             ((arena,), _BYTE),
         ]
-        self.nbytes = scratch_bytes(self.pieces)
 
     def link(
         self,

@@ -14,7 +14,7 @@ from ...core.dtype import as_dtype, float32
 from ...graph.opdef import DType
 from ...ops.rnn.rnn_arrays import RnnGradients, RnnHeads, RnnInputs, RnnKept
 from ...ops.rnn.rnn_layout import split, Weights
-from ...ops.rnn.rnn_run import between, Pieces
+from ...ops.rnn.rnn_run import between, layer_arrays, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled.rnn import recurrent, recurrent_code
 from .onednn import in_turn
@@ -158,18 +158,11 @@ class BackwardLayers(Layers):
         if self.leaves:
             have["sums"] = d_biases
         calls.append(partial(have["sums"].fill, 0))
-        buffers = have["between"]
 
         def results(layer: int) -> Any:
             return out if layer == s.L - 1 else layers[layer]
 
-        def gradient(layer: int, begin: int, end: int) -> Any:
-            if layer == s.L - 1:
-                return None if d_out is None else d_out[begin:end]
-            if s.D == 1:
-                return buffers[0, : end - begin]
-            return buffers[(s.L - 2 - layer) % len(buffers), begin:end]
-
+        gradient = layer_arrays(s, d_out, None, have["between"], backward=True)
         packed = -1
         for layer, d, n in reversed(list(s.order())):
             number = layer * s.D + d

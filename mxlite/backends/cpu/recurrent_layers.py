@@ -17,7 +17,7 @@ from ...core.dtype import float32
 from ...graph.opdef import DType
 from ...ops.rnn.rnn_arrays import RnnInputs, RnnResults
 from ...ops.rnn.rnn_layout import Sizes, split
-from ...ops.rnn.rnn_run import between, drop_start, Pieces
+from ...ops.rnn.rnn_run import between, drop_start, layer_arrays, Pieces
 from ...ops.scratch import carve, scratch_bytes
 from .compiled import call, threads_for
 from .compiled.random.dropout import dropped, whole_run
@@ -197,15 +197,7 @@ class ForwardLayers(Layers):
             for source, target in ((states[0], h[:, 0]), (states[1], c))
             if source is not None
         ]
-
-        def results(layer: int, begin: int, end: int) -> Any:
-            if layer == s.L - 1:
-                return None if out is None else out[begin:end]
-            if layers is not None:
-                return layers[layer, begin:end]
-            buffers = have["between"]
-            return buffers[0, : end - begin] if s.D == 1 else buffers[layer % len(buffers), begin:end]
-
+        results = layer_arrays(s, out, layers, have["between"])
         packed, weight = -1, None
         before: dict[int, int] = {}  # slots of the other direction
         now = [0] * s.passes  # which of the two hidden states is the current one

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...engine import SWITCHING, Var
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, Shapes
+from ...graph.opdef import DType
 from ..base import Backend, ChosenKernel, Request, Run
 from ..cpu.backend import CPU
 from .handwritten.elements import convert, fill
@@ -53,23 +53,9 @@ class GPUBackend(Backend):
             low_memory=partial(low_memory, target),
         )
 
-    def choose(
-        self,
-        op: type[Op],
-        attrs: Any,
-        inputs: Shapes,
-        outputs: Shapes,
-        dtype: DType,
-        dtypes: tuple[DType, ...] | None = None,
-        used: frozenset[str] | None = None,
-        train: bool = True,
-    ) -> ChosenKernel:
-        kinds = dtypes or (dtype,) * len(inputs)
-        found = self.tuned(Request(op, attrs, inputs, outputs, dtype, kinds, used, train))
-        if found is not None:
-            return found
-        kernel = CPU.choose(op, attrs, inputs, outputs, dtype, kinds, used, train)
-        return on_host(self.device, CPU, op, attrs, kernel)
+    def kernel(self, request: Request) -> ChosenKernel:
+        found = self.tuned(request)
+        return found or on_host(self.device, CPU, request.op, request.attrs, CPU.kernel(request))
 
     def memory(self) -> int:
         return self.device.memory()[1]

@@ -33,7 +33,6 @@ class Segment:
     `around` gives the context of the calls: their threads. `join` merges some of them; see `Backend`.
     `kind` is the engine's; `held` are all that it reads and all that it writes, as they are pushed. An error
     names the call that failed.
-    names the call that failed.
     """
 
     __slots__ = (

@@ -103,7 +103,6 @@ def arange(
 
     With one number, `arange(n)` counts from 0. For a whole-number dtype, `start` and `step` are cut towards
     0, and the count stays. `infer_range` is accepted for MXNet's sake and must be False.
-    Keeps the dtype. While both share it, write through one side only, and wait before looking from the other.
     """
     if infer_range:
         raise ShapeError("arange cannot infer its range: an array by itself has no users to infer it from.")

@@ -36,6 +36,7 @@ class _Softmax(Declared):
     flops_per_input = 5
     optional = {"length": "use_length"}
     backward_reads: ClassVar[tuple[str, ...]] = ("d_out", "out")
+    sign: ClassVar[float] = 1.0
 
     @record
     class Attrs:
@@ -73,6 +74,31 @@ class _Softmax(Declared):
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
         return 4 * prod(inputs[0])
+
+    @classmethod
+    def scale(cls, a: Any) -> float:
+        """The factor of data."""
+        return cls.sign / (a.temperature or 1)
+
+    @classmethod
+    def compute(cls, t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
+        view = along(data.shape, a.axis)
+        return {"out": computed_softmax(t, view, data, scale=cls.scale(a), length=length)}
+
+    @classmethod
+    def compute_gradient(
+        cls, t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        out = arrays["out"]
+        return computed_gradient(t, along(out.shape, a.axis), heads["out"], out, cls.scale(a))
+
+    @classmethod
+    def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+        """scale * out * (d - sum of d * out)."""
+        _require_one_type(a)
+        d, out = heads["out"], outs["out"]
+        total = w.sum(w.elemwise_mul(d, out), axis=a.axis, keepdims=True)
+        return {"data": _scaled(w, w.elemwise_mul(out, w.broadcast_sub(d, total)), cls.scale(a))}
 
 
 def computed_softmax(
@@ -115,22 +141,6 @@ class softmax(_Softmax):
     With `use_length` only the first `length` numbers along the axis take part; the others get 0.
     """
 
-    @staticmethod
-    def compute(t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
-        view = along(data.shape, a.axis)
-        return {"out": computed_softmax(t, view, data, scale=1 / (a.temperature or 1), length=length)}
-
-    @staticmethod
-    def compute_gradient(
-        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        out = arrays["out"]
-        return computed_gradient(t, along(out.shape, a.axis), heads["out"], out, 1 / (a.temperature or 1))
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return {"data": _derivative(w, a, outs["out"], heads["out"], 1.0)}
-
 
 class softmin(_Softmax):
     """Softmax of the negated data, ``out = exp(-data / temperature) / sum of exp(-data / temperature)``.
@@ -141,21 +151,7 @@ class softmin(_Softmax):
     With `use_length` only the first `length` numbers along the axis take part; the others get 0.
     """
 
-    @staticmethod
-    def compute(t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
-        view = along(data.shape, a.axis)
-        return {"out": computed_softmax(t, view, data, scale=-1 / (a.temperature or 1), length=length)}
-
-    @staticmethod
-    def compute_gradient(
-        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        out = arrays["out"]
-        return computed_gradient(t, along(out.shape, a.axis), heads["out"], out, -1 / (a.temperature or 1))
-
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
-        return {"data": _derivative(w, a, outs["out"], heads["out"], -1.0)}
+    sign = -1.0
 
 
 class log_softmax(_Softmax):
@@ -170,16 +166,16 @@ class log_softmax(_Softmax):
 
     backward_reads = ("d_out", "out", "length")
 
-    @staticmethod
-    def compute(t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
-        view, scale = along(data.shape, a.axis), 1 / (a.temperature or 1)
-        return {"out": computed_softmax(t, view, data, scale=scale, length=length, log=True)}
+    @classmethod
+    def compute(cls, t: Any, a: Any, data: Any, length: Any = None) -> Mapping[str, Any]:
+        view = along(data.shape, a.axis)
+        return {"out": computed_softmax(t, view, data, scale=cls.scale(a), length=length, log=True)}
 
-    @staticmethod
+    @classmethod
     def compute_gradient(
-        t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
+        cls, t: Any, a: Any, heads: Mapping[str, Any], arrays: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        view, scale = along(arrays["out"].shape, a.axis), 1 / (a.temperature or 1)
+        view, scale = along(arrays["out"].shape, a.axis), cls.scale(a)
         y, d = t.view(arrays["out"], view), t.view(heads["out"], view)
         inside = None
         if a.use_length:
@@ -190,14 +186,16 @@ class log_softmax(_Softmax):
         made = made if scale == 1 else made * t.constant(scale)
         return {"d_data": made if inside is None else t.select(inside, made, 0.0)}
 
-    @staticmethod
-    def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
+    @classmethod
+    def derivative(cls, w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> Mapping[str, Entry]:
         if a.use_length:  # elements beyond the length would need a mask
             raise DerivativeError("log_softmax with use_length=True has no gradient of a gradient.")
         _require_one_type(a)
-        d, scale = heads["out"], 1 / (a.temperature or 1)
+        d = heads["out"]
         total = w.sum(d, axis=a.axis, keepdims=True)
-        return {"data": _scaled(w, w.elemwise_sub(d, w.broadcast_mul(w.exp(outs["out"]), total)), scale)}
+        return {
+            "data": _scaled(w, w.elemwise_sub(d, w.broadcast_mul(w.exp(outs["out"]), total)), cls.scale(a))
+        }
 
 
 class SoftmaxActivation(Declared):
@@ -249,10 +247,3 @@ def _require_one_type(a: Any) -> None:
         raise DerivativeError(
             "softmax with `dtype` has no gradient of a gradient; use Cast before or after it instead."
         )
-
-
-def _derivative(w: Any, a: Any, out: Entry, d: Entry, sign: float) -> Entry:
-    """scale * out * (d - sum of d * out)."""
-    _require_one_type(a)
-    total = w.sum(w.elemwise_mul(d, out), axis=a.axis, keepdims=True)
-    return _scaled(w, w.elemwise_mul(out, w.broadcast_sub(d, total)), sign / (a.temperature or 1))

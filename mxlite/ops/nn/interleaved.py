@@ -9,13 +9,14 @@ and `keys_values` has 2 in place of 3. Scores and weights are (B * heads, query 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Op, require_rank, Shapes
+from ...graph.opdef import DType, Op, require_rank, Shapes, with_parameters
 from ..linalg.product import product, product_bytes
 
 
@@ -29,11 +30,47 @@ class _Heads:
 
 
 class _Interleaved(Op):
-    """Base: one of the two products."""
+    """Base: one of the two products. `parts`: how many projections each of the first inputs holds."""
 
     abstract = True
     accepts = "float"
     Attrs = _Heads
+    parts: ClassVar[tuple[int, ...]]
+
+    def __init_subclass__(cls) -> None:
+        makes = tuple(f"d_{n}" for n in cls.inputs)
+
+        def forward(xp: Any, a: Any, *arrays: Any, out: Any, work: Any) -> None:
+            if out is not None:
+                cls.multiply(xp, a, arrays, out, work)
+
+        def backward(xp: Any, a: Any, d_out: Any, *arrays: Any, work: Any, **made: Any) -> None:
+            cls.differentiate(xp, a, d_out, arrays, [made[n] for n in makes], work)
+
+        cls.forward = staticmethod(with_parameters(forward, cls.inputs, ("out",), ("work",)))
+        cls.backward = staticmethod(with_parameters(backward, ("d_out", *cls.inputs), makes, ("work",)))
+        super().__init_subclass__()
+
+    @classmethod
+    def multiply(cls, xp: Any, a: Any, arrays: Sequence[Any], out: Any, work: Any) -> None:
+        """`forward` of the inputs `arrays`."""
+        raise NotImplementedError
+
+    @classmethod
+    def differentiate(
+        cls, xp: Any, a: Any, d_out: Any, arrays: Sequence[Any], made: Sequence[Any], work: Any
+    ) -> None:
+        """`backward` of the inputs `arrays`; `made`: their gradients, None where not wanted."""
+        raise NotImplementedError
+
+    @classmethod
+    def projections(cls, a: Any, arrays: Sequence[Any]) -> list[Any]:
+        """Query, key and value, as far as the inputs hold them, each (B, heads, L, D); None of a None."""
+        return [
+            x
+            for array, parts in zip(arrays, cls.parts)
+            for x in ([None] * parts if array is None else split_heads(array, a.heads, parts))
+        ]
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -51,7 +88,59 @@ class _Interleaved(Op):
         return cls.workspace(a, inputs, outputs, dtype)
 
 
-class ContribInterleavedMatmulSelfattQk(_Interleaved):
+class _Scores(_Interleaved):
+    """Base: the scores of queries and keys."""
+
+    abstract = True
+
+    @classmethod
+    def multiply(cls, xp: Any, a: Any, arrays: Sequence[Any], out: Any, work: Any) -> None:
+        query, key, _ = cls.projections(a, arrays)
+        _products(xp, query, key.swapaxes(2, 3), out.reshape(*query.shape[:3], key.shape[2]), work)
+        xp.multiply(out, _scale(query), out=out)
+
+    @classmethod
+    def differentiate(
+        cls, xp: Any, a: Any, d_out: Any, arrays: Sequence[Any], made: Sequence[Any], work: Any
+    ) -> None:
+        query, key, _ = cls.projections(a, arrays)
+        d_query, d_key, d_value = cls.projections(a, made)
+        if d_value is not None:
+            d_value[...] = 0
+        d = d_out.reshape(*query.shape[:3], key.shape[2])
+        for grad, left, right in ((d_query, d, key), (d_key, d.swapaxes(2, 3), query)):
+            if grad is not None:
+                _products(xp, left, right, grad, work)
+                for i in range(grad.shape[0]):
+                    xp.multiply(grad[i], _scale(query), out=grad[i])
+
+
+class _Weighted(_Interleaved):
+    """Base: the values, weighted by `attention`, the last input."""
+
+    abstract = True
+
+    @classmethod
+    def multiply(cls, xp: Any, a: Any, arrays: Sequence[Any], out: Any, work: Any) -> None:
+        *_, value = cls.projections(a, arrays)
+        _products(xp, _batched(arrays[1], a.heads), value, split_heads(out, a.heads, 1)[0], work)
+
+    @classmethod
+    def differentiate(
+        cls, xp: Any, a: Any, d_out: Any, arrays: Sequence[Any], made: Sequence[Any], work: Any
+    ) -> None:
+        d = split_heads(d_out, a.heads, 1)[0]
+        *_, value = cls.projections(a, arrays)
+        *d_others, d_value = cls.projections(a, made)
+        if made[1] is not None:
+            _products(xp, d, value.swapaxes(2, 3), _batched(made[1], a.heads), work)
+        if d_value is not None:
+            for grad in d_others:
+                grad[...] = 0
+            _products(xp, _batched(arrays[1], a.heads).swapaxes(2, 3), d, d_value, work)
+
+
+class ContribInterleavedMatmulSelfattQk(_Scores):
     """Scores of self-attention, ``out = query @ key.T / sqrt(D)`` for each head.
 
     queries_keys_values: (L, B, heads * 3 * D)  ->  out: (B * heads, L, L).
@@ -59,31 +148,15 @@ class ContribInterleavedMatmulSelfattQk(_Interleaved):
 
     op_name = "_contrib_interleaved_matmul_selfatt_qk"
     inputs = ("queries_keys_values",)
+    parts = (3,)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         n, b, _ = _checked(shapes[0], "queries_keys_values", 3 * a.heads)
         return shapes, ((b * a.heads, n, n),)  # type: ignore[return-value]
 
-    @staticmethod
-    def forward(xp: Any, a: Any, queries_keys_values: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            query, key, _ = split_heads(queries_keys_values, a.heads, 3)
-            _scores(xp, query, key, out, work)
 
-    @staticmethod
-    def backward(
-        xp: Any, a: Any, d_out: Any, queries_keys_values: Any, *, d_queries_keys_values: Any, work: Any
-    ) -> None:
-        if d_queries_keys_values is None:
-            return
-        query, key, _ = split_heads(queries_keys_values, a.heads, 3)
-        d_query, d_key, d_value = split_heads(d_queries_keys_values, a.heads, 3)
-        d_value[...] = 0
-        _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
-
-
-class ContribInterleavedMatmulSelfattValatt(_Interleaved):
+class ContribInterleavedMatmulSelfattValatt(_Weighted):
     """Weighted values of self-attention, ``out = attention @ value`` for each head.
 
     queries_keys_values: (L, B, heads * 3 * D);  attention: (B * heads, L, L)  ->  out: (L, B, heads * D).
@@ -91,6 +164,7 @@ class ContribInterleavedMatmulSelfattValatt(_Interleaved):
 
     op_name = "_contrib_interleaved_matmul_selfatt_valatt"
     inputs = ("queries_keys_values", "attention")
+    parts = (3,)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -99,36 +173,8 @@ class ContribInterleavedMatmulSelfattValatt(_Interleaved):
             raise ShapeError(f"attention must be {(b * a.heads, n, n)}, got {shapes[1]}.")
         return shapes, ((n, b, a.heads * d),)  # type: ignore[return-value]
 
-    @staticmethod
-    def forward(xp: Any, a: Any, queries_keys_values: Any, attention: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            *_, value = split_heads(queries_keys_values, a.heads, 3)
-            _products(xp, _batched(attention, a.heads), value, split_heads(out, a.heads, 1)[0], work)
 
-    @staticmethod
-    def backward(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        queries_keys_values: Any,
-        attention: Any,
-        *,
-        d_queries_keys_values: Any,
-        d_attention: Any,
-        work: Any,
-    ) -> None:
-        d = split_heads(d_out, a.heads, 1)[0]
-        if d_attention is not None:
-            *_, value = split_heads(queries_keys_values, a.heads, 3)
-            _products(xp, d, value.swapaxes(2, 3), _batched(d_attention, a.heads), work)
-        if d_queries_keys_values is not None:
-            d_query, d_key, d_value = split_heads(d_queries_keys_values, a.heads, 3)
-            d_query[...] = 0
-            d_key[...] = 0
-            _products(xp, _batched(attention, a.heads).swapaxes(2, 3), d, d_value, work)
-
-
-class ContribInterleavedMatmulEncdecQk(_Interleaved):
+class ContribInterleavedMatmulEncdecQk(_Scores):
     """Scores of attention between two sequences, ``out = query @ key.T / sqrt(D)`` for each head.
 
     queries: (L, B, heads * D);  keys_values: (S, B, heads * 2 * D)  ->  out: (B * heads, L, S).
@@ -136,6 +182,7 @@ class ContribInterleavedMatmulEncdecQk(_Interleaved):
 
     op_name = "_contrib_interleaved_matmul_encdec_qk"
     inputs = ("queries", "keys_values")
+    parts = (1, 2)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
@@ -145,34 +192,8 @@ class ContribInterleavedMatmulEncdecQk(_Interleaved):
             raise ShapeError(f"keys_values must be (S, {b}, {2 * a.heads * d}), got {shapes[1]}.")
         return shapes, ((b * a.heads, n, s),)  # type: ignore[return-value]
 
-    @staticmethod
-    def forward(xp: Any, a: Any, queries: Any, keys_values: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            (query,), (key, _) = split_heads(queries, a.heads, 1), split_heads(keys_values, a.heads, 2)
-            _scores(xp, query, key, out, work)
 
-    @staticmethod
-    def backward(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        queries: Any,
-        keys_values: Any,
-        *,
-        d_queries: Any,
-        d_keys_values: Any,
-        work: Any,
-    ) -> None:
-        (query,), (key, _) = split_heads(queries, a.heads, 1), split_heads(keys_values, a.heads, 2)
-        d_query = None if d_queries is None else split_heads(d_queries, a.heads, 1)[0]
-        d_key = None
-        if d_keys_values is not None:
-            d_key, d_value = split_heads(d_keys_values, a.heads, 2)
-            d_value[...] = 0
-        _scores_gradient(xp, d_out, query, key, d_query, d_key, work)
-
-
-class ContribInterleavedMatmulEncdecValatt(_Interleaved):
+class ContribInterleavedMatmulEncdecValatt(_Weighted):
     """Weighted values of attention between two sequences, ``out = attention @ value`` for each head.
 
     keys_values: (S, B, heads * 2 * D);  attention: (B * heads, L, S)  ->  out: (L, B, heads * D).
@@ -180,6 +201,7 @@ class ContribInterleavedMatmulEncdecValatt(_Interleaved):
 
     op_name = "_contrib_interleaved_matmul_encdec_valatt"
     inputs = ("keys_values", "attention")
+    parts = (2,)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Any) -> tuple[Shapes, Shapes]:
@@ -188,33 +210,6 @@ class ContribInterleavedMatmulEncdecValatt(_Interleaved):
         if len(attention) != 3 or attention[0] != b * a.heads or attention[2] != s:
             raise ShapeError(f"attention must be ({b * a.heads}, L, {s}), got {attention}.")
         return shapes, ((attention[1], b, a.heads * d),)
-
-    @staticmethod
-    def forward(xp: Any, a: Any, keys_values: Any, attention: Any, *, out: Any, work: Any) -> None:
-        if out is not None:
-            _, value = split_heads(keys_values, a.heads, 2)
-            _products(xp, _batched(attention, a.heads), value, split_heads(out, a.heads, 1)[0], work)
-
-    @staticmethod
-    def backward(
-        xp: Any,
-        a: Any,
-        d_out: Any,
-        keys_values: Any,
-        attention: Any,
-        *,
-        d_keys_values: Any,
-        d_attention: Any,
-        work: Any,
-    ) -> None:
-        d = split_heads(d_out, a.heads, 1)[0]
-        if d_attention is not None:
-            _, value = split_heads(keys_values, a.heads, 2)
-            _products(xp, d, value.swapaxes(2, 3), _batched(d_attention, a.heads), work)
-        if d_keys_values is not None:
-            d_key, d_value = split_heads(d_keys_values, a.heads, 2)
-            d_key[...] = 0
-            _products(xp, _batched(attention, a.heads).swapaxes(2, 3), d, d_value, work)
 
 
 class _contrib_div_sqrt_dim(Op):
@@ -278,20 +273,6 @@ def _products(xp: Any, x: Any, y: Any, out: Any, work: Any) -> None:
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
             product(xp, x[i, j], y[i, j], out[i, j], work)
-
-
-def _scores(xp: Any, query: Any, key: Any, out: Any, work: Any) -> None:
-    _products(xp, query, key.swapaxes(2, 3), out.reshape(*query.shape[:3], key.shape[2]), work)
-    xp.multiply(out, _scale(query), out=out)
-
-
-def _scores_gradient(xp: Any, d_out: Any, query: Any, key: Any, d_query: Any, d_key: Any, work: Any) -> None:
-    d = d_out.reshape(*query.shape[:3], key.shape[2])
-    for grad, left, right in ((d_query, d, key), (d_key, d.swapaxes(2, 3), query)):
-        if grad is not None:
-            _products(xp, left, right, grad, work)
-            for i in range(grad.shape[0]):
-                xp.multiply(grad[i], _scale(query), out=grad[i])
 
 
 def _scale(query: Any) -> float:

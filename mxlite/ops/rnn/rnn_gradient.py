@@ -19,6 +19,7 @@ from .rnn_run import (
     drop,
     drop_start,
     in_kind,
+    layer_arrays,
     layer_input,
     Pieces,
     room_of,
@@ -87,7 +88,6 @@ def run_backward(
     for head, state in zip(d_last, (have["dh"], have["dc"])):
         xp.copyto(state, 0 if head is None else head, casting="unsafe")
     off = have["off"] if a.use_sequence_length else None
-    buffers = have["between"]
 
     def ended(t: int) -> Any:
         """The mask of samples whose sequence has ended before step t."""
@@ -98,14 +98,7 @@ def run_backward(
     def results(layer: int) -> Any:
         return out if layer == s.L - 1 else layers[layer]
 
-    def gradient(layer: int, begin: int, end: int) -> Any:
-        """The gradient of a layer's results in these steps; None if there is none."""
-        if layer == s.L - 1:
-            return None if d_out is None else d_out[begin:end]
-        if s.D == 1:
-            return buffers[0, : end - begin]
-        return buffers[(s.L - 2 - layer) % len(buffers), begin:end]
-
+    gradient = layer_arrays(s, d_out, None, have["between"], backward=True)
     for layer, d, n in reversed(list(s.order())):
         number = layer * s.D + d
         w, dw = weights[number], gradients[number]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,27 @@ def add_input(xp: Any, w: Any, x: Any, cell: Any, pre: Any, hidden: int) -> None
     xp.add(pre[:, :n], w.bh[:n], out=pre[:, :n])
 
 
+def layer_arrays(
+    s: Sizes, last: Any, kept: Any, buffers: Any, backward: bool = False
+) -> Callable[[int, int, int], Any]:
+    """A function of layer and steps [begin, end) to the layer's results, or their gradients if `backward`.
+
+    The last layer's lie in `last` and are None if that is, others' in `kept`; if there is none, in `buffers`,
+    which the layers take in turn.
+    """
+
+    def part(layer: int, begin: int, end: int) -> Any:
+        if layer == s.L - 1:
+            return None if last is None else last[begin:end]
+        if kept is not None:
+            return kept[layer, begin:end]
+        if s.D == 1:
+            return buffers[0, : end - begin]
+        return buffers[(s.L - 2 - layer if backward else layer) % len(buffers), begin:end]
+
+    return part
+
+
 def run_forward(
     xp: Any, a: Any, given: RnnInputs, made: RnnResults, work: Any, rng: Any, gates: Any = None
 ) -> None:
@@ -140,20 +162,11 @@ def run_forward(
     room, cell = room_of(have), cell_of(xp, a)
     weights = split(in_kind(xp, parameters, have["weights"]), s)
     h, c, off = have["h"], have["c"], have["off"] if a.use_sequence_length else None
-    buffers = have["between"]
     rounded = have["rounded"] if data.dtype != h.dtype else None
     for source, target in zip(states, (h, c)):
         if source is not None:
             xp.copyto(target, source, casting="unsafe")
-
-    def results(layer: int, begin: int, end: int) -> Any:
-        """The destination of the results of these steps; None if they are not wanted."""
-        if layer == s.L - 1:
-            return None if out is None else out[begin:end]
-        if layers is not None:
-            return layers[layer, begin:end]
-        return buffers[0, : end - begin] if s.D == 1 else buffers[layer % len(buffers), begin:end]
-
+    results = layer_arrays(s, out, layers, have["between"])
     for layer, d, n in s.order():
         number = layer * s.D + d
         w, state = weights[number], h[number]
