@@ -1,5 +1,11 @@
 """`mx.torch`: modules of PyTorch. Needs the package torch, which mxlite never imports by itself."""
 
+from .checkpoints import (
+    Applied as Applied,
+    apply as apply,
+    CheckpointPlan as CheckpointPlan,
+    plan_checkpoints as plan_checkpoints,
+)
 from .errors import UnsupportedModuleError as UnsupportedModuleError
 from .importer import from_torch as from_torch
 from .node import TorchNode as TorchNode

@@ -1,0 +1,36 @@
+"""The submodules of a rehearsed step that can be recomputed as a whole."""
+
+from __future__ import annotations
+
+from .rehearsal import Rehearsal, Span
+
+COVERED = 0.5
+"""A module is taken apart if its submodules keep this share of its bytes inside of them."""
+
+
+def regions_of(seen: Rehearsal) -> list[Span]:
+    """Spans that do not overlap, in the order of the forward pass; backward meets them in the other order."""
+    chosen, waiting = [], _children(seen, "")
+    while waiting:
+        span = waiting.pop()
+        inner = _children(seen, span.name)
+        if inner and sum(s.saved_bytes for s in inner) >= COVERED * span.saved_bytes:
+            waiting += inner
+        elif span.calls == 1 and span.backward >= 0 and span.saved_bytes:
+            chosen.append(span)
+    chosen.sort(key=lambda span: span.start)
+    found: list[Span] = []
+    for span in reversed(chosen):  # the last one's gradient is there first
+        if not found or (span.stop <= found[-1].start and span.backward > found[-1].backward):
+            found.append(span)
+    return found[::-1]
+
+
+def _children(seen: Rehearsal, name: str) -> list[Span]:
+    """The submodules directly in one; a list is never called itself: what it holds stands for it."""
+    inside = f"{name}." if name else ""
+    found: list[Span] = []
+    for other, span in seen.spans.items():
+        if other.startswith(inside) and "." not in other[len(inside) :]:
+            found += [span] if span.calls else _children(seen, other)
+    return found

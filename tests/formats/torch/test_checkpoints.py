@@ -1,0 +1,158 @@
+"""Checkpoints that mxlite plans for PyTorch's own steps: they fit, as predicted, and change no number."""
+
+import copy
+
+import pytest
+
+pytest.importorskip("torch", reason="these steps are PyTorch's")
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.profiler import profile, ProfilerActivity
+
+import mxlite as mx
+from mxlite.core import ArgumentError
+from mxlite.formats.building import NotSupportedError
+from tests.formats.torch.modules.language import GPT, tokens
+
+pytestmark = pytest.mark.torch
+
+
+class Block(nn.Module):
+    def __init__(self, i, o, stride):
+        super().__init__()
+        self.conv, self.bn, self.drop = nn.Conv2d(i, o, 3, stride, 1), nn.BatchNorm2d(o), nn.Dropout(0.2)
+
+    def forward(self, x):
+        return self.drop(F.gelu(torch.tanh(self.bn(self.conv(x)))))
+
+
+class Convolutions(nn.Module):
+    """Early blocks keep much, late ones little."""
+
+    def __init__(self):
+        super().__init__()
+        sizes = ((3, 8, 1), (8, 8, 1), (8, 16, 2), (16, 16, 1), (16, 32, 2))
+        self.blocks = nn.ModuleList(Block(*size) for size in sizes)
+        self.head = nn.Linear(32, 4)
+
+    def forward(self, x, y):
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(x.mean((2, 3))), y)
+
+
+class Language(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = GPT(64, 32, 2, 4, 32)
+
+    def forward(self, x, y):
+        return F.cross_entropy(self.net(x).flatten(0, 1), y.flatten())
+
+
+def made(kind):
+    torch.manual_seed(3)
+    if kind is Convolutions:
+        return kind(), (torch.randn(8, 3, 16, 16), torch.randint(0, 4, (8,)))
+    return kind(), (tokens(16, 32, count=64), tokens(16, 32, count=64))
+
+
+def measured_peak(module, inputs, optimizer):
+    """Bytes that PyTorch's allocator counts in a step, and those that were there before."""
+
+    def step():
+        optimizer.zero_grad()
+        module(*inputs).backward()
+        optimizer.step()
+
+    step()
+    optimizer.zero_grad()
+    states = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
+    there = {t.untyped_storage() for t in (*module.parameters(), *module.buffers(), *inputs, *states)}
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        step()
+    live, most = 0, 0
+    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    return most + sum({s.data_ptr(): s.nbytes() for s in there}.values())
+
+
+@pytest.mark.parametrize("kind", [Convolutions, Language])
+def test_the_peak_is_as_planned_with_and_without_checkpoints(kind):
+    module, inputs = made(kind)
+    optimizer = torch.optim.Adam(module.parameters(), fused=True)
+    whole = mx.torch.plan_checkpoints(module, inputs, optimizer=optimizer)
+    assert whole.regions == () and whole.extra_time == 0
+    assert measured_peak(module, inputs, optimizer) == pytest.approx(whole.peak_bytes, rel=0.1)
+    budget = int(0.7 * whole.peak_bytes)
+    plan = mx.torch.plan_checkpoints(module, inputs, optimizer=optimizer, budget=budget)
+    assert plan.peak_bytes <= budget and plan.keep_all_peak_bytes == whole.peak_bytes
+    assert 0 < len(plan.regions) < 5 and 0 < plan.extra_time < 0.34
+    mx.torch.apply(module, plan)
+    assert measured_peak(module, inputs, optimizer) == pytest.approx(plan.peak_bytes, rel=0.1)
+
+
+def test_blocks_that_keep_little_are_not_recomputed():
+    module, inputs = made(Convolutions)
+    every = tuple(f"blocks.{i}" for i in range(5))
+    from mxlite.formats.torch.checkpoints.rehearsal import rehearse
+
+    least = rehearse(module, inputs, regions=every).peak_bytes
+    plan = mx.torch.plan_checkpoints(module, inputs, budget=least)
+    assert plan.peak_bytes <= least and set(plan.regions) < set(every)
+    assert "blocks.0" in plan.regions and "blocks.4" not in plan.regions
+
+
+def test_numbers_stay_as_they_were():
+    module, inputs = made(Convolutions)
+    other = copy.deepcopy(module)
+    whole = mx.torch.plan_checkpoints(module, inputs)
+    plan = mx.torch.plan_checkpoints(module, inputs, budget=int(0.6 * whole.peak_bytes))
+    with mx.torch.apply(module, plan) as applied:
+        assert applied.regions == plan.regions and len(plan.regions) > 1
+        for net in (module, other, copy.deepcopy(module)):
+            torch.manual_seed(5)
+            net(*inputs).backward()
+            assert net.blocks[0].bn.num_batches_tracked == 1
+        part = module.get_submodule(plan.regions[0])
+        assert isinstance(part, Block) and type(part) is not Block
+    assert all(type(block) is Block for block in module.blocks)
+    for (name, ours), theirs in zip(module.named_parameters(), other.parameters()):
+        assert torch.equal(ours.grad, theirs.grad), name
+    for (name, ours), theirs in zip(module.named_buffers(), other.buffers()):
+        assert torch.equal(ours, theirs), name
+    mx.torch.apply(module, plan)
+    with torch.no_grad():
+        module.eval()(*inputs)
+    assert mx.torch.apply(module, mx.torch.plan_checkpoints(module, inputs)).regions == ()
+    assert all(type(block) is Block for block in module.blocks)
+
+
+def test_what_does_not_fit_is_refused_with_what_does():
+    module, inputs = made(Convolutions)
+    with pytest.raises(mx.MemoryBudgetError, match=r"Convolutions does not fit 100.00 KiB") as raised:
+        mx.torch.plan_checkpoints(module, inputs, budget="100KiB")
+    least = raised.value.least_feasible_bytes
+    plan = mx.torch.plan_checkpoints(module, inputs, budget=least)
+    assert plan.peak_bytes <= least
+    assert "recomputed: blocks.0" in str(plan) and "peak, keeping all" in str(plan)
+
+
+def test_other_plans_and_modules_are_refused():
+    module, inputs = made(Convolutions)
+    plan = mx.torch.plan_checkpoints(module, inputs, budget="0.8MiB")
+    with pytest.raises(ArgumentError, match=r"Linear has no submodule 'blocks\.\d'"):
+        mx.torch.apply(nn.Linear(2, 2), plan)
+    with pytest.raises(ArgumentError, match=r"takes a plan of mx.torch.plan_checkpoints, .*got MemoryPlan"):
+        mx.torch.apply(module, mx.torch.plan(module, inputs))
+
+    class Asking(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else x
+
+    with pytest.raises(NotSupportedError, match="A step of Asking cannot be rehearsed without numbers"):
+        mx.torch.plan_checkpoints(Asking(2, 2), torch.randn(1, 2))
