@@ -24,6 +24,9 @@ from tests.formats.torch.peer import error_of
 pytestmark = pytest.mark.torch
 
 NO_MODEL = {
+    "attention-clip": "a parameter without axes is read as a constant",
+    "dense-raft": "detach is not in the file",
+    "vision-efficientnet2": "it draws numbers to leave out paths",
     "language-bert": "padding_idx, a rule about gradients, is not in the file",
     "losses-smoothed": "label_smoothing is not in the file",
     "losses-shares": "a loss of probabilities is written as one of class numbers",
@@ -41,8 +44,12 @@ NOT_LEGACY = {
 }  # fmt: skip
 """Networks that the older exporter refuses or writes wrongly, and the function it lacks."""
 
+NOT_NEWER = {"video-r2plus1d": "a convolution of volumes without a bias gets one of a wrong shape"}
+"""Networks that the newer exporter writes wrongly, and why."""
+
 OLDER = [n for n in NETWORKS if n not in NO_MODEL and n not in NOT_LEGACY]
-NEWER = [n for n in NETWORKS if n not in NO_MODEL and not n.startswith(("losses-", "operators-"))]
+NEWER = [n for n in NETWORKS if n not in NO_MODEL and n not in NOT_NEWER]
+NEWER = [n for n in NEWER if not n.startswith(("losses-", "operators-"))]
 
 
 def settled(name):

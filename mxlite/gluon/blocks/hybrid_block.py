@@ -205,6 +205,11 @@ class HybridBlock(Block):
         """
         inputs, form = flat(args)
         tensors = _tensors(inputs)
+        if not tensors and inputs:
+            raise ArgumentError(
+                f"{type(self).__name__} {self.name!r} takes NDArrays or Symbols, got "
+                f"{type(inputs[0]).__name__}."
+            )
         if not tensors:
             raise ArgumentError(f"{type(self).__name__} {self.name!r} was called without an array.")
         if len({isinstance(value, Symbol) for value in tensors}) > 1:
