@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core import replacing, StateError
-from ..core.errors import ArgumentError, FormatError, OpAttributeError
+from ..core.errors import ArgumentError, FormatError, OpAttributeError, RangeError
 from ..core.wanted import wanted
 from ..module.optim import optimizer as opt
 from ..ndarray import NDArray
@@ -141,6 +141,8 @@ class Trainer:
         self._update(ignore_stale_grad)
 
     def _prepare(self, batch_size: float) -> None:
+        if not batch_size:
+            raise RangeError("Trainer: gradients are divided by batch_size, which is 0.")
         self._optimizer.rescale_grad = self._scale / batch_size
         self._optimizer.set_lr_mult({i: p.lr_mult for i, p in self._names.items() if p.lr_mult != 1.0})
         self._optimizer.set_wd_mult({i: p.wd_mult for i, p in self._names.items() if p.wd_mult != 1.0})

@@ -375,3 +375,56 @@ def test_outputs_of_several_calls_in_one_loss(what):
 
     for a, b in zip(run(False), run(True)):
         assert np.array_equal(a, b)
+
+
+def test_a_step_that_fails_changes_nothing_for_the_next():
+    whole, other = Training(), Training()
+    with pytest.raises(mx.ShapeError, match="index must be"), mx.autograd.record():
+        other.loss(other.net(mx.nd.array(X)), mx.nd.zeros((8, 4, 4)))
+    with pytest.raises(mx.ShapeError, match="'net_conv0_weight' to be"), mx.autograd.record():
+        other.net(mx.nd.array(X[:, :2]))
+    _, loss = other.forward()
+    loss.backward()
+    with pytest.raises(mx.RangeError, match="divided by batch_size, which is 0"):
+        other.trainer.step(0)
+    with pytest.raises(mx.StateError, match="was freed by an earlier backward"):
+        loss.backward()
+    assert np.abs(other.net[0].weight.grad().asnumpy()).max() > 0
+    other.steps = 0
+    for t in (whole, other):
+        t.step()
+    for name, value in whole.values().items():
+        if "running" not in name:  # whose averages have moved with the first backward pass
+            assert np.array_equal(value, other.values()[name]), name
+
+
+def test_a_batch_without_samples_runs_by_itself():
+    t = Training()
+    t.step()
+    before = t.net[0].weight.data().asnumpy()
+    with mx.autograd.record():
+        loss = t.loss(t.net(mx.nd.zeros((0, 3, 12, 12))), mx.nd.zeros((0,)))
+    assert loss.shape == (0,)
+    t.step()
+    assert not np.array_equal(before, t.net[0].weight.data().asnumpy())
+
+
+def test_gradients_that_are_set_to_0_take_no_memory_for_it():
+    whole, other = Training(), Training()
+    for _ in range(3):
+        whole.step()
+        other.net.collect_params().zero_grad()
+        other.step()
+    equal(whole, other)
+    other.net.collect_params().zero_grad()
+    weight = other.net[0].weight
+    assert weight.grad().away.is_computed and (weight.grad().asnumpy() == 0).all()
+    _, loss = other.forward()
+    loss.backward()
+    other.net.collect_params().zero_grad()
+    assert (weight.grad().asnumpy() == 0).all()
+    before = weight.data().asnumpy()
+    other.trainer._optimizer.momentum = other.trainer._optimizer.wd = 0.0
+    other.trainer.step(8)
+    loss.asnumpy()
+    assert np.array_equal(weight.data().asnumpy(), before) and (weight.grad().asnumpy() == 0).all()

@@ -23,7 +23,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ...core import as_dtype, is_floating, StateError
+from ...core import is_floating, StateError
+from ...graph import infer_shapes, infer_types
 from ...ndarray import empty, NDArray
 from ...ndarray.gradients.host import note_python
 from ...ndarray.gradients.tape import flows, MODE, origin_of
@@ -124,8 +125,8 @@ class BoundCalls:
     def _trainer(self, key: Any, trace: Trace) -> Any:
         """The trainer whose step may be part of a program of this form; None if there is none."""
         kinds, _, context, _ = key
-        if self.options.get("amp") is not None or any(wanted for *_, wanted in kinds):
-            return None
+        if self.options.get("amp") is not None or any(wanted or 0 in shape for shape, _, wanted in kinds):
+            return None  # a length of 0 is one to be found out, for a program with arrays of its own
         parameters = self.parameters_of(trace.symbol)
         trained = [p for p in parameters.values() if p.grad_req != "null"]
         trainer = trained[0].trainer() if trained else None
@@ -160,14 +161,10 @@ class BoundCalls:
         found = self._kinds.get(key)
         if found is None:
             given = {n: (shape, dtype) for n, (shape, dtype, _) in zip(trace.inputs, key[0])}
-            assert self._parameters is not None
-            for n, p in self.parameters_of(trace.symbol).items():
-                given[n] = p.shape, p.dtype
-            names = trace.symbol.list_arguments()
-            shapes = trace.symbol.infer_shape(**{n: k[0] for n, k in given.items() if n in names})[1]
-            types = trace.symbol.infer_type(**{n: k[1] for n, k in given.items() if n in names})[1]
-            assert shapes is not None and types is not None
-            found = self._kinds[key] = [(tuple(s), as_dtype(t)) for s, t in zip(shapes, types)]
+            given |= {n: (p.shape, p.dtype) for n, p in self.parameters_of(trace.symbol).items()}
+            graph = infer_shapes(trace.symbol.graph, {n: shape for n, (shape, _) in given.items()})
+            graph = infer_types(graph, {n: dtype for n, (_, dtype) in given.items()}, "float32")
+            found = self._kinds[key] = [(graph.shapes[e], graph.dtypes[e]) for e in graph.outputs]
         return found
 
     def joined(self, call: DeferredCall) -> JoinedProgram | None:

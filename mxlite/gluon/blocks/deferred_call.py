@@ -47,6 +47,8 @@ class _Result(Lazy):
         self.call, self.place = call, place
 
     def takes_backward(self) -> bool:
+        if self.call.stage == BACKWARD:
+            self.call.run()  # this is another backward pass
         return self.place is None and self.call.stage == LOSS and self.call.defer_backward()
 
 
@@ -107,6 +109,7 @@ class DeferredCall:
         self.loss: tuple[BoundCalls, Any, Trace] | None = None
         self.places: list[int | None] = []  # of the loss's inputs among the outputs; None for one of its own
         self.labels: list[NDArray] = []
+        self.losses: list[weakref.ref[NDArray]] = []
         names = trace.symbol.list_arguments()
         sources = [a for n, a in zip(trace.inputs, self.inputs) if n in names]
         sources += [self.held[n] for n in names if n in self.held]
@@ -151,11 +154,12 @@ class DeferredCall:
             return False
         if any(flows(origin_of(a)) for a in own) or any(a.context != self.context for a in own):
             return False
-        self.loss, self.places = (calls, key, trace), places
-        self.labels = self.calls.inputs_for((self.key, key), own)
+        kinds = calls.kinds_of(key, trace)  # which raises for shapes that do not fit
         names = trace.symbol.list_arguments()
         sources = [a for n, a in zip(trace.inputs, inputs) if n in names]
-        self.losses = self._made(calls.kinds_of(key, trace), sources, [None])
+        self.labels = self.calls.inputs_for((self.key, key), own)
+        self.losses = self._made(kinds, sources, [None])
+        self.loss, self.places = (calls, key, trace), places
         self.stage = LOSS
         return True
 

@@ -14,7 +14,7 @@ from ...core.errors import ArgumentError, DeferredInitializationError, nearest, 
 from ...core.wanted import wanted
 from ...module.initial import initializer
 from ...ndarray import NDArray, zeros
-from ...ndarray.memory.lazy import renew
+from ...ndarray.memory.lazy import make_zero
 from ...symbol import autograd, Symbol, Variable
 
 Init = initializer.Initializer | str | None
@@ -281,8 +281,7 @@ class Parameter:
         """Set its gradients to 0."""
         if self._grad_req != "null" and self._arrays is not None:
             for grad in self.list_grad():
-                renew(grad)
-                grad[:] = 0
+                make_zero(grad)
 
     def reset_ctx(self, ctx: Any) -> None:
         """Move it to one device, or have a copy on each of a list."""

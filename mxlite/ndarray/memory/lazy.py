@@ -86,6 +86,15 @@ def renew(array: Any) -> None:
         become_lazy(array, ZEROS)
 
 
+def make_zero(array: Any) -> None:
+    """Set all elements to 0: of elements that are gone or already zeros, without memory."""
+    handle = getattr(array, "away", None)
+    if isinstance(handle, Lazy) and (handle.is_lost or type(handle) is Lazy):
+        become_lazy(array, ZEROS)
+    else:
+        array[:] = 0
+
+
 def fill_with_zeros(array: Storage) -> None:
     """Give a lazy array elements, all 0."""
     allocate(array)
