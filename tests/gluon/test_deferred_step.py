@@ -268,11 +268,14 @@ def test_a_call_of_which_nothing_is_read_has_the_effects_of_a_call():
 
 def test_batches_of_other_sizes_share_the_states_of_the_optimizer():
     whole, apart = Training(), Training()
+    held = set()
     for x in (X, X[:4], X, X[:4]):
         whole.step(x=x)
         assert whole.gradients == 0
+        held.add(id(whole.trainer.updater.states[0].storage))
         apart.step(first, x)
     equal(whole, apart)
+    assert len(held) == 1
 
 
 def test_training_goes_on_from_saved_states(tmp_path):
