@@ -18,6 +18,7 @@ class Elementwise(Declared):
     `compute` writes steps. What backward reads is in `backward_reads`; its gradients are derived from
     `compute`, unless `slope(w, a, x)` says by what `d_out` is multiplied, x being the one array that backward
     reads besides, or `compute_gradient` writes them. Their own gradients follow: see derivative.py.
+    That of one input may overwrite what backward reads, unless `backward_in_place` says over what.
     """
 
     abstract = True
@@ -34,6 +35,8 @@ class Elementwise(Declared):
             cls.compute = cls.stepped
         if cls.slope is not None and "compute_gradient" not in own:
             cls.compute_gradient = cls.sloped
+        if cls.same_shape and cls.gradients == ("data",) and cls.backward_reads and not cls.backward_in_place:
+            cls.backward_in_place = {"d_data": cls.backward_reads}
         super().__init_subclass__()
         if cls.backward is not None and cls.backward_reads and "derivative" not in own:
             cls.derivative = functools.partial(derivative_of, cls)

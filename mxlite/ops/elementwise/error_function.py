@@ -19,7 +19,6 @@ class erf(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     flops_per_output = 60
 
     @staticmethod

@@ -88,7 +88,6 @@ class _mod_scalar(Scalar):
 
     backward_reads = ("d_out",)
     aliases = ("_ModScalar",)
-    backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
     def compute(w, a, data):
@@ -107,7 +106,6 @@ class _rmod_scalar(Scalar):
 
     backward_reads = ("d_out", "data")
     aliases = ("_RModScalar",)
-    backward_in_place = {"d_data": ("d_out", "data")}
 
     @staticmethod
     def compute(w, a, data):

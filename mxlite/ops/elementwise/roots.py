@@ -12,7 +12,6 @@ class exp(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
     function = "exp"
 
 
@@ -23,7 +22,6 @@ class log(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "log"
 
 
@@ -34,7 +32,6 @@ class log1p(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "log1p"
 
 
@@ -45,7 +42,6 @@ class expm1(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
     function = "expm1"
 
 
@@ -56,7 +52,6 @@ class sqrt(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
     function = "sqrt"
 
     @staticmethod
@@ -91,7 +86,6 @@ class log2(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "log2"
 
 
@@ -102,7 +96,6 @@ class log10(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "log10"
 
 
@@ -113,7 +106,6 @@ class cbrt(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
     function = "cbrt"
 
 
@@ -124,7 +116,6 @@ class rcbrt(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
 
     @staticmethod
     def compute(w, a, data):

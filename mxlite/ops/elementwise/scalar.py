@@ -79,7 +79,6 @@ class _rminus_scalar(Scalar):
 
     backward_reads = ("d_out",)
     aliases = ("_RMinusScalar",)
-    backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
     def compute(w, a, data):
@@ -91,7 +90,6 @@ class _mul_scalar(Scalar):
 
     backward_reads = ("d_out",)
     aliases = ("_MulScalar",)
-    backward_in_place = {"d_data": "d_out"}
     function = "multiply"
 
 
@@ -103,7 +101,6 @@ class _div_scalar(Scalar):
 
     backward_reads = ("d_out",)
     aliases = ("_DivScalar",)
-    backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
     def compute(w, a, data):
@@ -174,7 +171,6 @@ class _rpower_scalar(Scalar):
 
     backward_reads = ("d_out", "out")
     aliases = ("_RPowerScalar",)
-    backward_in_place = {"d_data": ("d_out", "out")}
 
     @staticmethod
     def compute(w, a, data):
@@ -193,7 +189,6 @@ class _maximum_scalar(Scalar):
 
     backward_reads = ("d_out", "data")
     aliases = ("_MaximumScalar",)
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "maximum"
 
 
@@ -205,7 +200,6 @@ class _minimum_scalar(Scalar):
 
     backward_reads = ("d_out", "data")
     aliases = ("_MinimumScalar",)
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "minimum"
 
 
@@ -218,7 +212,6 @@ class _hypot_scalar(Scalar):
     backward_reads = ("d_out", "data", "out")
     aliases = ("_HypotScalar",)
     accepts = "float"
-    backward_in_place = {"d_data": ("d_out", "data", "out")}
     function = "hypot"
 
     @staticmethod
@@ -236,7 +229,6 @@ class smooth_l1(Scalar):
 
     backward_reads = ("d_out", "data")
     accepts = "float"
-    backward_in_place = {"d_data": ("d_out", "data")}
 
     @record
     class Attrs:

@@ -14,8 +14,6 @@ class sin(Real):
     """
 
     backward_reads = ("d_out", "data")
-
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "sin"
 
 
@@ -26,7 +24,6 @@ class cos(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "cos"
 
 
@@ -37,7 +34,6 @@ class tan(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
     function = "tan"
 
 
@@ -48,7 +44,6 @@ class arcsin(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "arcsin"
 
 
@@ -59,7 +54,6 @@ class arccos(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "arccos"
 
 
@@ -70,7 +64,6 @@ class arctan(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "arctan"
 
 
@@ -81,8 +74,6 @@ class sinh(Real):
     """
 
     backward_reads = ("d_out", "data")
-
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "sinh"
 
 
@@ -93,8 +84,6 @@ class cosh(Real):
     """
 
     backward_reads = ("d_out", "data")
-
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "cosh"
 
 
@@ -105,7 +94,6 @@ class arcsinh(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "arcsinh"
 
 
@@ -116,7 +104,6 @@ class arccosh(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "arccosh"
 
 
@@ -127,7 +114,6 @@ class arctanh(Real):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
     function = "arctanh"
 
 
@@ -138,7 +124,6 @@ class degrees(Real):
     """
 
     backward_reads = ("d_out",)
-    backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
     def compute(w, a, data):
@@ -152,7 +137,6 @@ class radians(Real):
     """
 
     backward_reads = ("d_out",)
-    backward_in_place = {"d_data": "d_out"}
 
     @staticmethod
     def compute(w, a, data):

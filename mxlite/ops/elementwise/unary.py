@@ -58,7 +58,6 @@ class square(Unary):
 
     accepts = "number"
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
 
     @staticmethod
     def compute(w, a, data):
@@ -77,7 +76,6 @@ class abs(Unary):
 
     function = "absolute"
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
 
 
 class negative(Unary):
@@ -90,7 +88,6 @@ class negative(Unary):
     aliases = ("_np_negative",)
     function = "negative"
     backward_reads = ("d_out",)
-    backward_in_place = {"d_data": "d_out"}
 
 
 class sign(Unary):
@@ -251,7 +248,6 @@ class clip(Unary):
     """
 
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
 
     @record
     class Attrs:
@@ -286,7 +282,6 @@ class softsign(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
 
     @staticmethod
     def compute(w, a, data):
@@ -305,7 +300,6 @@ class hard_sigmoid(Real):
     """
 
     backward_reads = ("d_out", "out")
-    backward_in_place = {"d_data": ("d_out", "out")}
 
     @record
     class Attrs:
@@ -329,7 +323,6 @@ class _contrib_quadratic(Unary):
 
     accepts = "number"
     backward_reads = ("d_out", "data")
-    backward_in_place = {"d_data": ("d_out", "data")}
 
     @record
     class Attrs:

@@ -39,19 +39,3 @@ template <typename U> __device__ __forceinline__ void replaced(const Choose &s) 
         ((U *)s.out)[at] = x;
     }
 }
-
-extern "C" __global__ void __launch_bounds__(256) picked_1(Choose s) { picked<uint8>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) picked_2(Choose s) { picked<unsigned short>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) picked_4(Choose s) { picked<uint32>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) picked_8(Choose s) { picked<uint64>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) replaced_1(Choose s) { replaced<uint8>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) replaced_2(Choose s) { replaced<unsigned short>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) replaced_4(Choose s) { replaced<uint32>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) replaced_8(Choose s) { replaced<uint64>(s); }

@@ -1,8 +1,6 @@
 // Gather of rows of a table by index, and scatter. A unit of 1, 2, 4, 8 or 16 bytes is copied at once.
 #pragma once
 
-struct alignas(16) Unit16 { uint64 half[2]; };
-
 struct Lookup {
     const void *table, *indices;
     void *out;
@@ -23,13 +21,3 @@ template <typename U> __device__ __forceinline__ void look_up(const Lookup &s) {
         out[at] = table[(o * s.length + from) * s.inner.n + column];
     }
 }
-
-extern "C" __global__ void __launch_bounds__(256) look_up_1(Lookup s) { look_up<uint8>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) look_up_2(Lookup s) { look_up<unsigned short>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) look_up_4(Lookup s) { look_up<uint32>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) look_up_8(Lookup s) { look_up<uint64>(s); }
-
-extern "C" __global__ void __launch_bounds__(256) look_up_16(Lookup s) { look_up<Unit16>(s); }

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -31,6 +32,18 @@ MOST = 2**31 - 1  # of divisors by multiplication
 
 UNITS = {1: "uint8", 2: "unsigned short", 4: "uint32", 8: "uint64", 16: "Pack<uint64, 2>"}
 """The type as which bytes of one unit are copied."""
+
+
+def of_units(name: str, parameters: Sequence[str], sizes: Iterable[int] = (1, 2, 4, 8)) -> str:
+    """Kernels `NAME_SIZE` that call the function template `name` for units of these sizes in bytes.
+
+    `parameters` are declarations, in which `U` is the unit's type.
+    """
+    text, names = "", ", ".join(p.split()[-1].lstrip("*") for p in parameters)
+    for size in sizes:
+        own = [re.sub(r"\bU\b", UNITS[size], p) for p in parameters]
+        text += kernel(f"{name}_{size}", own, [f"{name}<{UNITS[size]}>({names});"], THREADS)
+    return text
 
 
 @functools.lru_cache(maxsize=256)

@@ -22,12 +22,15 @@ from ...compiler.kinds import kind, known
 from ...compiler.source import assembled, structure
 from ...handwritten.each import addresses, spread
 from ...handwritten.layout import Divisor, MOST
+from ...handwritten.move import of_units
 from ...rows import answer, row, table
 from ...runtime.device import Device, InOrder, Run
 from ..arithmetic.elementwise import loop
 
 CLIP, WRAP, NONE = range(3)
-SOURCE = assembled("types", "index", "whole", "choose")
+SOURCE = assembled(
+    "types", "index", "whole", "choose", *(of_units(n, ["Choose s"]) for n in ("picked", "replaced"))
+)
 
 
 Choose: Any = structure("choose", "Choose", Divisor=Divisor)

@@ -21,6 +21,7 @@ from ...compiler.kinds import kind, known
 from ...compiler.source import assembled, structure
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.layout import Divisor, MOST, stretches
+from ...handwritten.move import of_units, UNITS
 from ...handwritten.segments import SegmentSums
 from ...rows import answer, row, table
 from ...runtime.checks import Checked, extremes
@@ -31,7 +32,7 @@ FEW = 8192  # indices that one block checks
 MOST_PARTS = 1024  # blocks that check more
 PART_BYTES = 16
 
-SOURCE = assembled("types", "index", "whole", "lookup")
+SOURCE = assembled("types", "index", "whole", "lookup", of_units("look_up", ["Lookup s"], UNITS))
 RANGES = assembled("types", "index", "whole", "check_range")
 
 

@@ -14,33 +14,26 @@ from .....ops.index.sequence import SequenceLast, SequenceMask, SequenceReverse
 from .....ops.shape.diagonal import tril, triu
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind, known
-from ...compiler.source import assembled, kernel, structure
-from ...handwritten.each import addresses, each, THREADS
+from ...compiler.source import assembled, structure
+from ...handwritten.each import addresses, each
 from ...handwritten.layout import MOST
-from ...handwritten.move import copied, UNITS
+from ...handwritten.move import copied, of_units
 from ...rows import answer, are_few, table
 from ...runtime.device import Device, nothing, Run
 
-SEQUENCES = ("masked", "last_of", "to_last", "turned")
-
+_TRIANGLE = "rows columns k lower".split()
 
 _Sequences: Any = structure("parts", "Sequences")
 
 
-def _text() -> str:
-    """The kernels of parts.cuh for elements of 1, 2, 4 and 8 bytes."""
-    text = ""
-    for size in (1, 2, 4, 8):
-        unit = UNITS[size]
-        for name in SEQUENCES:
-            text += kernel(f"{name}_{size}", ["int64 n", "Sequences s"], [f"{name}<{unit}>(n, s);"], THREADS)
-        parameters = ["int64 n", f"const {unit} *data", f"{unit} *out", "int rows", "int columns", "int k"]
-        body = ["triangle(n, data, out, rows, columns, k, lower);"]
-        text += kernel(f"triangle_{size}", [*parameters, "int lower"], body, THREADS)
-    return text
-
-
-SOURCE = assembled("types", "index", "whole", "parts", _text())
+SOURCE = assembled(
+    "types",
+    "index",
+    "whole",
+    "parts",
+    *(of_units(name, ["int64 n", "Sequences s"]) for name in ("masked", "last_of", "to_last", "turned")),
+    of_units("triangle", ["int64 n", "const U *data", "U *out", *(f"int {n}" for n in _TRIANGLE)]),
+)
 
 
 def _sequence(device: Device, r: Request, name: str) -> ChosenKernel | None:

@@ -23,16 +23,17 @@ from .....ops.index.index import ravel_multi_index, unravel_index
 from .....ops.index.take import ContribIndexCopy
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating, kind, known
-from ...compiler.source import assembled, kernel, structure
-from ...handwritten.each import each, THREADS
+from ...compiler.source import assembled, structure
+from ...handwritten.each import each
 from ...handwritten.fill import filled
 from ...handwritten.layout import MOST
-from ...handwritten.move import copied, UNITS
+from ...handwritten.move import copied, of_units
 from ...handwritten.segments import SegmentSums
 from ...rows import answer, are_few, At, row, table, where
 from ...runtime.device import Device, InOrder, Run
 
 MOST_AXES = 8
+_SIZES = (2, 4, 8)  # of elements
 _INT64, _INT32 = np.dtype("int64"), np.dtype("int32")
 
 
@@ -46,25 +47,16 @@ def _axes(lengths: Sequence[int], strides: Sequence[int] = ()) -> Any:
     return made
 
 
-def _text() -> str:
-    """The kernels of places.cuh that move elements, by size in bytes."""
-    text = ""
-    for size in (2, 4, 8):
-        unit = UNITS[size]
-        given, out = f"const {unit} *data", f"{unit} *out"
-        places, end = "const int64 *places", ["uint32 inner", "uint64 nan"]
-        for name, parameters in (
-            ("rows_at", [given, places, out]),
-            ("rows_won", [given, f"const {unit} *updates", "const int *winner", out]),
-            ("rows_spoilt", [places, out]),
-        ):
-            names = ", ".join(p.split()[-1].lstrip("*") for p in parameters)
-            body = [f"{name}(n, {names}, inner, nan);"]
-            text += kernel(f"{name}_{size}", ["int64 n", *parameters, *end], body, THREADS)
-    return text
-
-
-SOURCE = assembled("types", "index", "whole", "places", _text())
+_BEGIN, _END = ("int64 n",), ("U *out", "uint32 inner", "uint64 nan")
+SOURCE = assembled(
+    "types",
+    "index",
+    "whole",
+    "places",
+    of_units("rows_at", [*_BEGIN, "const U *data", "const int64 *places", *_END], _SIZES),
+    of_units("rows_won", [*_BEGIN, "const U *data", "const U *updates", "const int *winner", *_END], _SIZES),
+    of_units("rows_spoilt", [*_BEGIN, "const int64 *places", *_END], _SIZES),
+)
 
 
 class Places:
