@@ -1,6 +1,7 @@
 """Checkpointing of PyTorch's own steps, planned here.
 
 rehearsal.py   a step of a module without numbers: live bytes after each call, by submodule
+workspace.py   bytes that kernels of PyTorch allocate inside of them
 regions.py     the submodules that can be recomputed as a whole
 problem.py     a rehearsed step as a problem for the planner
 plan.py        the submodules to recompute within a budget

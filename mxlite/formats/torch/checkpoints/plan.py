@@ -8,13 +8,13 @@ from typing import Any
 
 from ....core import MemoryBudgetError, parse_bytes
 from ....core.bytesize import format_bytes
-from ....memplan import MemoryPlan, plan_memory
+from ....memplan import plan_memory
 from .problem import INSIDE, problem_of
-from .regions import regions_of
-from .rehearsal import rehearse
+from .regions import chains_of
+from .rehearsal import Rehearsal, rehearse
 
-TRIES = 24
-"""The most rehearsals of one plan: each takes as long as a few real steps of a small network."""
+SHARES = (1.25, 1.2, 1.15, 1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
+"""Budgets for the planner, as shares of the real one: its chain is simpler than a step."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,12 @@ def plan_checkpoints(
         return rehearse(module, args, kwargs, optimizer, names).peak_bytes
 
     seen = rehearse(module, args, kwargs, optimizer, ())
-    seconds = {span.name: span.seconds for span in regions_of(seen)}
+    seconds = {name: span.seconds for name, span in seen.spans.items()}
     wanted = None if budget is None else parse_bytes(budget)
     chosen: tuple[str, ...] = ()
     least = found = seen.peak_bytes
     if wanted is not None and found > wanted:
-        problem = problem_of(seen)
-        for names in _choices(plan_memory(problem), wanted, tuple(seconds)):
+        for names in _choices(seen, wanted):
             least = min(least, now := peak(names))
             if now <= wanted:
                 chosen, found = names, now
@@ -78,13 +77,14 @@ def plan_checkpoints(
         else:
             raise MemoryBudgetError(
                 f"{type(module).__name__} does not fit {format_bytes(wanted)} in PyTorch: with the "
-                f"checkpoints found it takes {format_bytes(least)}, without any {format_bytes(seen.peak_bytes)}.",
+                f"checkpoints found it takes {format_bytes(least)}, without any "
+                f"{format_bytes(seen.peak_bytes)}.",
                 budget_bytes=wanted,
                 least_feasible_bytes=least,
                 lower_bound_bytes=sum(seen.fixed.values()),
                 keep_all_peak_bytes=seen.peak_bytes,
             )
-        for name in sorted(chosen, key=lambda name: -seconds[name])[:TRIES]:
+        for name in sorted(chosen, key=lambda name: -seconds[name]):
             fewer = tuple(n for n in chosen if n != name)
             if (now := peak(fewer)) <= wanted:
                 chosen, found = fewer, now
@@ -93,18 +93,18 @@ def plan_checkpoints(
     return CheckpointPlan(chosen, found, seen.peak_bytes, extra, dict(seen.fixed), wanted)
 
 
-def _choices(whole: MemoryPlan, budget: int, every: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Choices of the planner, the fastest first, from those near the budget on; at last all regions."""
-    found: list[tuple[str, ...]] = []
-    share = 1.25
-    while share > 0.5 and len(found) < TRIES:
-        try:
-            plan = whole.within(int(budget * share))
-        except MemoryBudgetError:
-            break
-        again = {t for t, copy in zip(plan.schedule.task, plan.schedule.copy) if copy}
-        names = tuple(t.name for i, t in enumerate(plan.problem.tasks) if i in again and t.op == INSIDE)
-        if names not in found:
-            found.append(names)
-        share -= 0.025
-    return [*found, every]
+def _choices(seen: Rehearsal, budget: int) -> list[tuple[str, ...]]:
+    """Choices of the planner near the budget, and all regions of each chain; the fastest come first."""
+    found: dict[tuple[str, ...], None] = {}
+    for chain in chains_of(seen):
+        whole = plan_memory(problem_of(seen, chain))
+        for share in SHARES:
+            try:
+                plan = whole.within(int(budget * share))
+            except MemoryBudgetError:
+                break
+            again = {t for t, copy in zip(plan.schedule.task, plan.schedule.copy) if copy}
+            tasks = enumerate(plan.problem.tasks)
+            found[tuple(task.name for i, task in tasks if i in again and task.op == INSIDE)] = None
+        found[tuple(span.name for span in chain)] = None
+    return sorted(found, key=lambda names: sum(seen.spans[name].seconds for name in names))

@@ -8,18 +8,18 @@ What a region keeps inside can be dropped and made again from its input, which i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....memplan import Problem, Task, Value
-from .regions import regions_of
 from .rehearsal import Rehearsal, Span
 
 INSIDE = "submodule"
 """The kind of a task that a checkpoint runs again; its name is the submodule's."""
 
 
-def problem_of(seen: Rehearsal) -> Problem:
-    """The chain of a rehearsed step."""
+def problem_of(seen: Rehearsal, regions: Sequence[Span]) -> Problem:
+    """The chain of a rehearsed step that is cut into regions."""
     chain = _Chain(seen)
-    regions = regions_of(seen)
     source = chain.value("input", 0)
     places = [0]
     for span in regions:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from .rehearsal import Rehearsal, Span
 
-COVERED = 0.5
-"""A module is taken apart if its submodules keep this share of its bytes inside of them."""
+COVERED = (0.5, 0.7, 0.9)
+"""Shares of a module's bytes: it is taken apart if its submodules keep this share of them inside; the larger
+the share, the larger the regions."""
 
 
-def regions_of(seen: Rehearsal) -> list[Span]:
+def chains_of(seen: Rehearsal) -> list[list[Span]]:
+    """The chains of regions that a step can be cut into, from small regions to large ones."""
+    chains: list[list[Span]] = []
+    for covered in COVERED:
+        chain = _chain(seen, covered)
+        if chain and chain not in chains:
+            chains.append(chain)
+    return chains
+
+
+def _chain(seen: Rehearsal, covered: float) -> list[Span]:
     """Spans that do not overlap, in the order of the forward pass; backward meets them in the other order."""
     chosen, waiting = [], _children(seen, "")
     while waiting:
         span = waiting.pop()
         inner = _children(seen, span.name)
-        if inner and sum(s.saved_bytes for s in inner) >= COVERED * span.saved_bytes:
+        if inner and sum(s.saved_bytes for s in inner) >= covered * span.saved_bytes:
             waiting += inner
         elif span.calls == 1 and span.backward >= 0 and span.saved_bytes:
             chosen.append(span)

@@ -1,8 +1,8 @@
 """A step of a module of PyTorch without numbers: the storages it would allocate, and when they are released.
 
 The tensors are fake (shapes alone), and a mode counts their storages at each call of an operator. PyTorch's
-allocator counts the same in a real step, and also what a kernel allocates inside of itself, which is not seen
-here.
+allocator counts the same in a real step, and also what a kernel allocates inside of itself; workspace.py
+knows the largest of these.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from ...building import NotSupportedError
 from ..package import torch_package
 from .regional import checkpointed_class, plain_class
+from .workspace import workspace_bytes
 
 FLOPS_PER_S = 5e10
 BYTES_PER_S = 1e10
@@ -46,7 +47,7 @@ class Rehearsal:
     """Live bytes after each call of an operator, beyond those that were there before, by place.
 
     `seconds` are times so far, `forward` is the place where the forward pass ends. `births` has place and
-    bytes of each storage that lives, at the end those of gradients above all. `fixed` is what was there before.
+    bytes of each storage that lives, at the end those of gradients above all. `fixed` was there before.
     """
 
     live: list[int] = field(default_factory=lambda: [0])
@@ -65,16 +66,19 @@ class Rehearsal:
         """Bytes of the storages made after a place that live now."""
         return sum(nbytes for when, nbytes in self.births.values() if when > place)
 
-    def see(self, tensors: list[Any], seconds: float) -> None:
-        """The results of a call: their storages are counted if they are new."""
-        self.seconds.append(self.seconds[-1] + seconds)
-        self.live.append(self.live[-1])
+    def see(self, tensors: list[Any], seconds: float, workspace: int) -> None:
+        """The results of a call: their storages are counted if they are new, its workspace for a moment."""
+        self._add(self.live[-1], seconds)
         for tensor in tensors:
             storage = tensor.untyped_storage()
             if storage._cdata not in self.births:
                 self.births[storage._cdata] = (len(self.live) - 1, storage.nbytes())
                 self.live[-1] += storage.nbytes()
                 weakref.finalize(storage, self._release, storage._cdata)
+        if workspace:
+            now = self.live[-1]
+            self._add(now + workspace)
+            self._add(now)
 
     def hold(self, tensors: list[Any]) -> int:
         """Bytes of tensors that were there before the step."""
@@ -88,8 +92,11 @@ class Rehearsal:
 
     def _release(self, key: int) -> None:
         _, nbytes = self.births.pop(key)
-        self.live.append(self.live[-1] - nbytes)
-        self.seconds.append(self.seconds[-1])
+        self._add(self.live[-1] - nbytes)
+
+    def _add(self, live: int, seconds: float = 0.0) -> None:
+        self.live.append(live)
+        self.seconds.append(self.seconds[-1] + seconds)
 
 
 def rehearse(
@@ -156,7 +163,8 @@ def _counting(torch: Any, seen: Rehearsal) -> Any:
             flops = flop_registry.get(func._overloadpacket)
             count = 0 if flops is None else flops(*args, **(kwargs or {}), out_val=out)
             moved = 0 if func.is_view else sum(3 * t.numel() * t.element_size() for t in found)
-            seen.see(found, max(count / FLOPS_PER_S, moved / BYTES_PER_S))
+            workspace = workspace_bytes(func, args, found)
+            seen.see(found, max(count / FLOPS_PER_S, moved / BYTES_PER_S), workspace)
             return out
 
     return Counting()
