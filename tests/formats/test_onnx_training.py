@@ -188,3 +188,68 @@ def test_a_model_gets_a_loss(loss, label):
     net.fit(data, eval_metric=metric, num_epoch=60, arg_params=args, aux_params=aux, optimizer_params=rate)
     got = dict(net.score(data, metric))
     assert got.get("accuracy") == 1 or got.get("mse") < 0.05
+
+
+class Block(torch.nn.Module):
+    """A block of a causal transformer."""
+
+    def __init__(self, width=32, heads=4):
+        super().__init__()
+        nn = torch.nn
+        self.heads, self.norm, self.norm2 = heads, nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.unit = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, input):
+        x = input
+        batch, length, width = x.shape
+        parts = self.qkv(self.norm(x)).split(width, 2)
+        q, k, v = (p.view(batch, length, self.heads, -1).transpose(1, 2) for p in parts)
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(x.shape))
+        return x + self.unit(self.norm2(x))
+
+
+def recurrent(kind):
+    class Last(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.head = kind(8, 16, 2, batch_first=True), torch.nn.Linear(16, 3)
+
+        def forward(self, input):
+            return self.head(self.net(input)[0])
+
+    return Last()
+
+
+def step_peak(symbol, **inputs):
+    said = symbol.attr_dict()
+    fixed = {n for n in symbol.list_arguments() if said.get(n, {}).get("__lr_mult__") == "0.0"} | set(inputs)
+    requests = {n: "null" if n in fixed else "write" for n in symbol.list_arguments()}
+    return symbol.memory_plan(mx.cpu(), grad_req=requests, **inputs).peak_bytes
+
+
+TRANSFORMER = {"LayerNorm", "scaled_dot_product_attention", "gelu"}
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "expected"),
+    [
+        (lambda: torch.nn.Sequential(Block(), Block()), (2, 128, 32), TRANSFORMER),
+        (lambda: recurrent(torch.nn.LSTM), (4, 20, 8), {"RNN"}),
+        (lambda: recurrent(torch.nn.GRU), (4, 20, 8), {"RNN"}),
+    ],
+    ids=["attention", "lstm", "gru"],
+)
+@pytest.mark.parametrize(
+    "export",
+    [lambda m, x: older(m, x, 14), older, newer, lambda m, x: newer(m.eval(), x, optimize=True)],
+    ids=["opset 14", "older", "newer", "optimized"],
+)
+def test_a_step_takes_little_more_than_that_of_the_module_itself(make, shape, expected, export):
+    module, x = make().train(), torch.randn(shape)
+    direct, _, _ = mx.from_torch(module, x)
+    symbol, _, _ = import_model(export(copy.deepcopy(module), (x,)))
+    assert step_peak(symbol, input=shape) <= 1.5 * step_peak(direct, input=shape)
+    made = {n.op.op_name for n in symbol.graph.nodes if n.op is not None}
+    assert expected <= made

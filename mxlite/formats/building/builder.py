@@ -58,6 +58,7 @@ class Builder:
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}
         self._variables: dict[int, tuple[GraphValue, Entry]] = {}  # constants that became variables, by id
+        self._values: dict[Entry, GraphValue] = {}
         self._nodes = 0
 
     # -- values ------------------------------------------------------------------------------------
@@ -89,7 +90,16 @@ class Builder:
             self.arrays[name] = array
             settings |= {"shape": shape} if 0 not in shape else {}
         symbol = Variable(name, dtype=dtype, **settings)
-        return GraphValue(self, shape, dtype, None, symbol.entries[0])
+        return self._kept(GraphValue(self, shape, dtype, None, symbol.entries[0]))
+
+    def _kept(self, value: GraphValue) -> GraphValue:
+        assert value.entry is not None
+        self._values[value.entry] = value
+        return value
+
+    def value_of(self, entry: Entry) -> GraphValue:
+        """The value that an entry of this graph holds; of a constant that became a variable, the constant."""
+        return self._values[entry]
 
     def output(self, value: GraphValue, name: str) -> Symbol:
         """A value as an output of a graph: through its own node if it is a variable or a constant."""
@@ -137,6 +147,7 @@ class Builder:
             )
             assert variable.entry is not None
             kept = self._variables[id(value.array)] = (value, variable.entry)  # the value keeps its id taken
+            self._values[variable.entry] = value
         return kept[1]
 
     def numbers(self, value: GraphValue, what: str) -> np.ndarray:
@@ -203,7 +214,8 @@ class Builder:
         entries = [self.entry(v) for v in inputs]
         node = call(op, name, entries, {}, parameters_given(parameters), self._name())
         return tuple(
-            GraphValue(self, s, d, None, Entry(node, i)) for i, (s, d) in enumerate(zip(shapes, dtypes))
+            self._kept(GraphValue(self, s, d, None, Entry(node, i)))
+            for i, (s, d) in enumerate(zip(shapes, dtypes))
         )
 
     def _name(self) -> str:

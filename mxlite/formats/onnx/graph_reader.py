@@ -16,6 +16,7 @@ from ...core import FormatError, MXLiteError
 from ...graph import Shape
 from ..building.builder import Builder
 from ..building.errors import NotSupportedError
+from ..building.recognition import recognized
 from ..building.value import GraphValue
 from .dtypes import NUMBER, numpy_type
 from .errors import Declared
@@ -172,6 +173,7 @@ class GraphReader:
                 self._definition(proto, domain, version, inputs, attributes), inputs, attributes
             )
         outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+        outputs = [recognized(v) if isinstance(v, GraphValue) else v for v in outputs]
         if any(name in read and i >= len(outputs) for i, name in enumerate(proto.output)):
             raise NotSupportedError(f"only {len(outputs)} of its {len(proto.output)} outputs are made")
         return outputs
