@@ -23,7 +23,7 @@ _PIECE = 1 << 20  # bytes
 def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
     """An array in `num_slice` parts along the batch.
 
-    ShapeError if that does not divide evenly; without `even_split` the last part is longer then.
+    ShapeError if that does not divide evenly; without `even_split` the first parts have one sample more then.
     """
     count = whole("split_data: num_slice", num_slice, 1)
     size = data.shape[batch_axis]
@@ -36,8 +36,8 @@ def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: b
         )
     if count == 1:
         return [data]
-    step = size // count
-    edges = [*range(0, step * count, step), size]
+    step, longer = divmod(size, count)
+    edges = [i * step + min(i, longer) for i in range(count + 1)]
     if batch_axis == 0:
         return [data[a:b] for a, b in pairwise(edges)]
     return [nd.slice_axis(data, axis=batch_axis, begin=a, end=b) for a, b in pairwise(edges)]

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from ..backends.gpu import gpu_backend, num_gpus as num_gpus
-from ..core import Context as Context, cpu as cpu, current_context as current_context, gpu as gpu, parse_bytes
+from ..core import (
+    Context as Context,
+    cpu as cpu,
+    cpu_pinned as cpu_pinned,
+    current_context as current_context,
+    gpu as gpu,
+    parse_bytes,
+)
 
 
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:

@@ -18,8 +18,9 @@ class Program:
     """A file of MXNet's, relative to its checkout, and how to run it.
 
     arguments: its command line.  files: writes its data into a folder.  steps: backward passes after which
-    it is stopped, 0 if it is to end by itself: Adam's first steps follow the signs of gradients, those of
-    gradients near 0 too, so that rounding grows from step to step.  after: a program in whose folder it runs.
+    it is stopped, 0 if it is to end by itself. Few are asked for where rounding grows from step to step:
+    under Adam, whose first steps follow the signs of gradients that may be near 0, and behind many batch
+    normalizations of small batches.  after: a program in whose folder it runs.
     """
 
     file: str
@@ -33,8 +34,9 @@ PROGRAMS = (
     Program(f"{_EXAMPLES}/mnist/mnist.py", "--epochs 2 --batch-size 50", data.digits),
     Program(
         f"{_EXAMPLES}/image_classification.py",
-        "--model mobilenet0.25 --dataset mnist --mode hybrid --epochs 1 --lr 0.01 --batch-size 50",
+        "--model resnet18_v1 --use_thumbnail --dataset mnist --mode hybrid --lr 0.001 --batch-size 50",
         data.plain_digits,
+        steps=2,
     ),
     Program(
         f"{_EXAMPLES}/word_language_model/train.py",
@@ -59,9 +61,9 @@ PROGRAMS = (
     Program(f"{_EXAMPLES}/sn_gan/train.py", "--batch-size 8 --epochs 1 --z-dim 20", data.colours, steps=6),
     Program(
         f"{_EXAMPLES}/embedding_learning/train.py",
-        "--model mobilenet0.25 --embed-dim 16 --batch-size 6 --batch-k 2",
+        "--model resnet18_v2 --optimizer sgd --embed-dim 16 --batch-size 6 --batch-k 2",
         data.birds,
-        steps=3,
+        steps=2,
     ),
     Program(f"{_EXAMPLES}/audio/urban_sounds/train.py", "--epochs 6", data.sounds),
     Program(f"{_COURSE}/1-ndarray.md"),

@@ -261,6 +261,10 @@ from mxnet.gluon.data.vision import transforms
 from mxnet.gluon.model_zoo import vision
 import mxnet.gluon.utils as utils
 assert gluon is mxlite.gluon and nn is gluon.nn and HybridBlock is gluon.HybridBlock
+assert transforms.HybridSequential is nn.HybridSequential
+from mxnet.contrib.io import DataLoaderIter
+from mxnet.gluon.contrib.data.sampler import IntervalSampler
+from mxnet.gluon.contrib.nn import PixelShuffle2D
 assert transforms is gluon.data.vision.transforms and utils.split_data is gluon.utils.split_data
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -150,7 +150,10 @@ def test_what_belongs_to_several_machines_is_refused():
 
 def test_a_batch_is_split_over_devices():
     x = mx.nd.arange(10).reshape((5, 2))
-    assert [p.shape for p in gluon.utils.split_data(x, 2, even_split=False)] == [(2, 2), (3, 2)]
+    assert [p.shape for p in gluon.utils.split_data(x, 2, even_split=False)] == [(3, 2), (2, 2)]
+    assert [len(p) for p in gluon.utils.split_data(mx.nd.ones(33), 15, even_split=False)] == [3] * 3 + [
+        2
+    ] * 12
     assert [p.shape for p in gluon.utils.split_data(x, 2, batch_axis=1)] == [(5, 1), (5, 1)]
     with pytest.raises(mx.ShapeError, match="5 samples, along axis 0 of"):
         gluon.utils.split_data(x, 2)

@@ -211,7 +211,10 @@ class HybridBlock(Block):
                 f"{type(inputs[0]).__name__}."
             )
         if not tensors:
-            raise ArgumentError(f"{type(self).__name__} {self.name!r} was called without an array.")
+            wrong = f"takes NDArrays or Symbols, got {type(inputs[0]).__name__}" if inputs else ""
+            raise ArgumentError(
+                f"{type(self).__name__} {self.name!r} {wrong or 'was called without an array'}."
+            )
         if len({isinstance(value, Symbol) for value in tensors}) > 1:
             raise ArgumentError(
                 f"{type(self).__name__} {self.name!r} takes all arrays or all symbols, got both."

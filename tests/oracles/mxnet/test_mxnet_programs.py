@@ -160,6 +160,7 @@ def test_modules_have_all_the_names_that_mxnets_programs_use():
     assert issubclass(mx.misc.FactorScheduler, mx.misc.LearningRateScheduler)
     assert issubclass(mx.base.MXNetError, RuntimeError) and mx.base.MXNetError is mx.MXNetError
     assert mx.context.cpu(0) == mx.context.Context("cpu", 0) == mx.context.current_context()
+    assert mx.context.cpu_pinned(0) == mx.cpu_pinned(0)
     assert (
         mx.name.Prefix and mx.attribute.AttrScope and mx.callback.do_checkpoint and mx.model.load_checkpoint
     )

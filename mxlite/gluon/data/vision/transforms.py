@@ -16,7 +16,7 @@ from ....core.errors import ArgumentError
 from ....io import image
 from ...blocks.block import Block
 from ...blocks.hybrid_block import HybridBlock
-from ...nn.containers import Sequential
+from ...nn.containers import HybridSequential as HybridSequential, Sequential
 
 
 class Compose(Sequential):
