@@ -30,7 +30,7 @@ from torch.profiler import profile, ProfilerActivity
 
 import mxlite as mx
 from mxlite.formats.torch import Applied
-from mxlite.formats.torch.checkpoints.rehearsal import rehearse
+from mxlite.formats.torch.checkpoints.rehearsal import rehearse, state_bytes_of
 from tests.formats.torch.modules.language import GPT
 
 MIB = 2**20
@@ -118,7 +118,7 @@ class Column:
         self.name, self.module, self.inputs = name, WithLoss(net.make()).train(), net.inputs()
         self.optimizer = torch.optim.SGD(self.module.parameters(), lr=0.01, momentum=0.9, fused=True)
         checkpoint(self.module, self.inputs, self.optimizer)
-        self.predicted = rehearse(self.module, self.inputs, None, self.optimizer).peak_bytes
+        self.predicted = rehearse(self.module, self.inputs, None, state_bytes_of(self.optimizer)).peak_bytes
         self.step()
         self.measured = self._allocated()
         self.seconds = float("inf")

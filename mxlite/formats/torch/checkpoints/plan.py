@@ -11,7 +11,7 @@ from ....core.bytesize import format_bytes
 from ....memplan import plan_memory
 from .problem import INSIDE, problem_of
 from .regions import chains_of
-from .rehearsal import Rehearsal, rehearse
+from .rehearsal import Rehearsal, rehearse, state_bytes_of
 
 SHARES = (1.25, 1.2, 1.15, 1.1, 1.05, 1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Budgets for the planner, as shares of the real one: its chain is simpler than a step."""
@@ -61,9 +61,10 @@ def plan_checkpoints(
     """
 
     def peak(names: tuple[str, ...]) -> int:
-        return rehearse(module, args, kwargs, optimizer, names).peak_bytes
+        return rehearse(module, args, kwargs, state_bytes, names).peak_bytes
 
-    seen = rehearse(module, args, kwargs, optimizer, ())
+    state_bytes = state_bytes_of(optimizer)
+    seen = rehearse(module, args, kwargs, state_bytes, ())
     seconds = {name: span.seconds for name, span in seen.spans.items()}
     wanted = None if budget is None else parse_bytes(budget)
     chosen: tuple[str, ...] = ()

@@ -103,12 +103,13 @@ def rehearse(
     module: Any,
     args: Any,
     kwargs: Mapping[str, Any] | None = None,
-    optimizer: Any = None,
+    state_bytes: int = 0,
     regions: Sequence[str] | None = None,
 ) -> Rehearsal:
     """A forward and a backward of a copy of `module` whose tensors have no numbers.
 
-    regions: names of submodules that are checkpointed; None: those that are so in `module`.
+    state_bytes: of an optimizer.  regions: names of submodules that are checkpointed; None: those that are so
+    in `module`.
     """
     torch = torch_package()
     from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
@@ -126,12 +127,11 @@ def rehearse(
                 kind = plain_class(type(part))
                 part.__class__ = checkpointed_class(kind) if name in regions else kind
         leaves = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in leaves]
-        states = _states(torch, mode, optimizer)
         seen.fixed = {
             "arguments": seen.hold([*fake.parameters()]),
             "auxiliary": seen.hold([*fake.buffers()]),
             "inputs": seen.hold([x for x in leaves if isinstance(x, torch.Tensor)]),
-            "optimizer": states,
+            "optimizer": state_bytes,
         }
         for name, part in fake.named_modules():
             if name:
@@ -197,12 +197,15 @@ def _watch(torch: Any, seen: Rehearsal, name: str, part: Any) -> None:
     part.register_forward_hook(after)
 
 
-def _states(torch: Any, mode: Any, optimizer: Any) -> int:
+def state_bytes_of(optimizer: Any) -> int:
     """Bytes of an optimizer's states: those it has, or those that a step without numbers makes."""
     if optimizer is None:
         return 0
-    found = [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
-    if not found:
+    torch = torch_package()
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    mode, tried = FakeTensorMode(), optimizer
+    if not _tensors(torch, optimizer):
         groups = []
         for group in optimizer.param_groups:
             fakes = [mode.from_tensor(p).detach().requires_grad_() for p in group["params"]]
@@ -212,5 +215,8 @@ def _states(torch: Any, mode: Any, optimizer: Any) -> int:
         with mode:
             tried = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k == "lr"})
             tried.step()
-        found = [t for s in tried.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
-    return sum(t.untyped_storage().nbytes() for t in found)
+    return sum(int(t.untyped_storage().nbytes()) for t in _tensors(torch, tried))
+
+
+def _tensors(torch: Any, optimizer: Any) -> list[Any]:
+    return [t for s in optimizer.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
