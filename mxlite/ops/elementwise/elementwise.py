@@ -18,7 +18,7 @@ class Elementwise(Declared):
     `compute` writes steps. What backward reads is in `backward_reads`; its gradients are derived from
     `compute`, unless `slope(w, a, x)` says by what `d_out` is multiplied, x being the one array that backward
     reads besides, or `compute_gradient` writes them. Their own gradients follow: see derivative.py.
-    That of one input may overwrite what backward reads, unless `backward_in_place` says over what.
+    The gradient of one input may overwrite what it reads, unless `backward_in_place` says over what.
     """
 
     abstract = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from math import pi
-from typing import Any
+from typing import Any, ClassVar
 
 from ...core.dtype import as_dtype, is_floating
 from ...core.errors import DTypeError, OpAttributeError
@@ -45,7 +45,7 @@ class _Draw(Op):
 
 
 class _Like(Op):
-    """Base: `data` gives the shape and the dtype."""
+    """Base: the numbers of the operator `of`; `data` gives the shape and the dtype."""
 
     abstract = True
     inputs = ("data",)
@@ -53,6 +53,15 @@ class _Like(Op):
     accepts = "float"
     in_place = {"out": "data"}
     random = True
+    of: ClassVar[type[_Draw]]
+
+    @classmethod
+    def workspace(cls, a, inputs, outputs, dtype):
+        return cls.of.workspace(a, (), outputs, dtype)
+
+    @classmethod
+    def forward(cls, xp, a, data, *, out, rng, work):
+        cls.of.forward(xp, a, out=out, rng=rng, work=work)
 
 
 class RandomUniform(_Draw):
@@ -144,17 +153,12 @@ class RandomUniformLike(_Like):
     """
 
     op_name = "_random_uniform_like"
+    of = RandomUniform
 
     @record
     class Attrs:
         low: float = 0.0
         high: float = 1.0
-
-    workspace = RandomUniform.workspace
-
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        RandomUniform.forward(xp, a, out=out, rng=rng, work=work)
 
 
 class RandomNormalLike(_Like):
@@ -164,17 +168,12 @@ class RandomNormalLike(_Like):
     """
 
     op_name = "_random_normal_like"
+    of = RandomNormal
 
     @record
     class Attrs:
         loc: float = 0.0
         scale: float = 1.0
-
-    workspace = RandomNormal.workspace
-
-    @staticmethod
-    def forward(xp, a, data, *, out, rng, work):
-        RandomNormal.forward(xp, a, out=out, rng=rng, work=work)
 
 
 class RandomRandint(_Draw):
@@ -287,25 +286,18 @@ def _operators(law: Sampler, parameters: type) -> dict[str, type[Op]]:
         ctx: str = ""
         dtype: str | None = None
 
-    def filled(xp, a, out, rng, work):
+    def forward(xp, a, *, out, rng, work):
         draw(xp, law, out, rng, work, *(getattr(a, n) for n in names))
 
-    def sized(xp, a, *, out, rng, work):
-        filled(xp, a, out, rng, work)
-
-    def like(xp, a, data, *, out, rng, work):
-        filled(xp, a, out, rng, work)
-
     def declared(name: str, base: type[Op], text: str, **members: Any) -> type[Op]:
-        members |= dict(law=staticmethod(law), parameters=names, workspace=staticmethod(_workspace))
+        members |= dict(law=staticmethod(law), parameters=names)
         doc = f"{LAWS[law]}\n\n    {text}\n    "
         return type(name, (base,), members | {"__doc__": doc, "__module__": __name__})
 
     name = f"_random_{law.__name__}"
-    made = (
-        declared(name, _Draw, _SIZED, Attrs=Sized, forward=staticmethod(sized), aliases=(name[1:],)),
-        declared(f"{name}_like", _Like, _LIKE, Attrs=parameters, forward=staticmethod(like)),
-    )
+    own = dict(forward=staticmethod(forward), workspace=staticmethod(_workspace), aliases=(name[1:],))
+    sized = declared(name, _Draw, _SIZED, Attrs=Sized, **own)
+    made = sized, declared(f"{name}_like", _Like, _LIKE, Attrs=parameters, of=sized)
     return {op.op_name: op for op in made}
 
 
