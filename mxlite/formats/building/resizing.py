@@ -16,7 +16,7 @@ from .matrices import along_axis
 from .value import GraphValue
 
 AxisPlan = tuple[int, float, tuple[float, float]]
-"""Of one axis: the length of the result, the scale, and the region of the data in [0, 1]."""
+"""The plan of one axis: the length of the result, the scale, and the region of the data in [0, 1]."""
 
 COORDINATES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",

@@ -135,7 +135,7 @@ class _Merged:
                     self.holders.setdefault(pair, (self.moved.get(entry, entry), axis))
 
     def _open(self, node: Node, other: Node, inputs: Sequence[Entry]) -> Entry:
-        """What a node gives whose shape parameter differs, with the batch's length left out of it."""
+        """The result of a node whose shape differs, with the batch's length left out of that shape."""
         name = _kind(node)
         rest, theirs = ({k: v for k, v in n.given.items() if k != "shape"} for n in (node, other))
         shape = getattr(node.attrs, "shape", None) or ()

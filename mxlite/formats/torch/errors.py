@@ -11,7 +11,7 @@ MOST_LISTED = 40
 
 
 class Place(NamedTuple):
-    """Where a node of an exported program comes from."""
+    """The place in a module that a node of an exported program comes from."""
 
     node: str
     target: str

@@ -181,7 +181,7 @@ def label(node: Any) -> str:
 
 
 def place(node: Any) -> Place:
-    """Where a node comes from."""
+    """The place in the module that a node comes from."""
     lines = _LINE.findall(node.meta.get("stack_trace") or "")
     own = [line for line in lines if not is_library(line[0])] or lines
     return Place(node.name, str(node.target), module_path(node), ":".join(own[-1]) if own else "")

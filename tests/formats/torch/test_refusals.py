@@ -1,4 +1,4 @@
-"""What cannot be imported from PyTorch is said with the module's path and the line, all of it at once."""
+"""Modules that cannot be imported from PyTorch are refused with path and line, all nodes at once."""
 
 import re
 import subprocess

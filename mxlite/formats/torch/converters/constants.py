@@ -50,7 +50,7 @@ def tril_places(n: TorchNode) -> GraphValue:
 
 
 def asserted(n: TorchNode) -> None:
-    """What the exporter made sure of; it has no result."""
+    """An assertion that the exporter has checked; it has no result."""
 
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {

@@ -78,7 +78,7 @@ def smooth_l1(n: TorchNode) -> GraphValue:
 
 
 def binary_cross_entropy(n: TorchNode) -> GraphValue:
-    """Of probabilities; the logarithms are at least -100, as PyTorch's."""
+    """The cross-entropy of probabilities; the logarithms are at least -100, as PyTorch's."""
     b, x, target = n.builder, n["self"], n["target"]
     yes = b.binary("maximum", b.op("log", x), -100.0)
     no = b.binary("maximum", b.op("log", b.reverse("sub", x, 1.0)), -100.0)

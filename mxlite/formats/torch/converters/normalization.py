@@ -106,7 +106,7 @@ def instance_norm(n: TorchNode) -> GraphValue:
 
 
 def weight_norm(n: TorchNode) -> GraphValue:
-    """Of a weight: v * g / |v|, with one length g for each place of an axis."""
+    """A weight v * g / |v|, with one length g for each place of an axis."""
     b, v, g = n.builder, n["v"], n["g"]
     axis = b.axis(n.plain("dim", 0), v.rank)
     total = b.reduce("sum", b.op("square", v), [i for i in range(v.rank) if i != axis])
