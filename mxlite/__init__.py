@@ -111,7 +111,7 @@ if _typing.TYPE_CHECKING:
         tools as tools,
     )
     from .executor import Executor as Executor
-    from .formats import torch as torch
+    from .formats import onnx as onnx, torch as torch
     from .formats.torch import from_torch as from_torch
     from .io import image as image, recordio as recordio
     from .module import (
@@ -162,6 +162,7 @@ _LATER = {
     "module": "module",
     "mon": "module.watch.monitor",
     "monitor": "module.watch.monitor",
+    "onnx": "formats.onnx",
     "opt": "module.optim.optimizer",
     "optimizer": "module.optim.optimizer",
     "profiler": "profiler",

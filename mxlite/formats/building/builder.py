@@ -7,18 +7,18 @@ are inferred by the operators' own rules when the node is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ... import ndarray as nd
-from ...core import DTypeError, FormatError, MXLiteError, ShapeError
-from ...graph import Entry, Op, Shape
+from ...core import DTypeError, FormatError, ShapeError
+from ...graph import Entry, Shape
 from ...ops import TABLE
 from ...symbol import operator_function, Symbol, Variable
 from ...symbol.compose import call, parameter_text, typed_attrs
+from .call import computed, evaluate, inferred, parameters_given
 from .errors import NotSupportedError
 from .types import is_float, running_type
 from .value import GraphValue
@@ -193,7 +193,7 @@ class Builder:
             given["num_args"] = str(len(inputs))
         attrs = typed_attrs(op, given, name)
         try:
-            shapes, dtypes = _infer(op, attrs, inputs)
+            shapes, dtypes = inferred(op, attrs, inputs)
         except DTypeError as error:
             raise NotSupportedError(f"{name} {error}") from None
         except ShapeError as error:
@@ -207,7 +207,7 @@ class Builder:
             and sum(map(prod, shapes))
             <= min(LARGEST_FOLDED, max(LARGEST_GROWN, 4 * sum(v.size for v in inputs)))
         ):
-            return tuple(self.constant(a) for a in _run(name, inputs, parameters))
+            return tuple(self.constant(a) for a in computed(name, inputs, parameters))
         self._nodes += 1
         if self._nodes > MOST_NODES:
             raise FormatError(f"The model unrolls to more than {MOST_NODES} nodes.")
@@ -378,23 +378,6 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         raise FormatError(f"shapes {', '.join(map(str, shapes))} do not broadcast.") from None
 
 
-def evaluate(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs of a symbol whose inputs are all in `arrays`."""
-    states = set(symbol.list_auxiliary_states())
-    have = {n: nd.array(arrays[n], dtype=arrays[n].dtype) for n in symbol.list_inputs()}
-    executor = symbol.bind(
-        None,
-        {n: a for n, a in have.items() if n not in states},
-        grad_req="null",
-        aux_states={n: a for n, a in have.items() if n in states},
-    )
-    return [out.asnumpy() for out in executor.forward()]
-
-
-def parameters_given(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in parameters.items() if v is not None}
-
-
 def _number(kind: str, scalar: GraphValue, other: GraphValue) -> float | None:
     """The one number in a constant, if the operator with a scalar computes the same."""
     if scalar.array is None or scalar.size != 1 or scalar.rank > other.rank or other.array is not None:
@@ -405,34 +388,3 @@ def _number(kind: str, scalar: GraphValue, other: GraphValue) -> float | None:
         number = int(scalar.array.reshape(()))
         return float(number) if abs(number) < _EXACT else None
     return None
-
-
-def _infer(op: type[Op], attrs: Any, inputs: tuple[GraphValue, ...]) -> tuple[Any, Any]:
-    shapes, dtypes = [v.shape for v in inputs], [v.dtype for v in inputs]
-    names = op.input_names(attrs)
-    if len(names) != len(inputs):
-        raise FormatError(f"{op.op_name} takes {len(names)} inputs {names}, got {len(inputs)}.")
-    outputs = op.output_names(attrs)
-    if op.same_shape and shapes:
-        if any(s != shapes[0] for s in shapes):
-            raise ShapeError(f"all arrays must have one shape, got {shapes}.")
-        out_shapes: Any = (shapes[0],) * len(outputs)
-    else:
-        in_shapes, out_shapes = op.infer_shape(attrs, *shapes)
-        for name, inferred, wanted in zip(names, shapes, in_shapes):
-            if inferred != wanted:
-                raise ShapeError(f"{name} must be {wanted}, got {inferred}.")
-    in_dtypes, out_dtypes = op.infer_type(attrs, *dtypes)
-    for name, have, want in zip(names, dtypes, in_dtypes):
-        if want is not None and have != want:
-            raise DTypeError(f"needs {name} to be {want}, got {have}.")
-    return tuple(map(tuple, out_shapes)), out_dtypes
-
-
-def _run(name: str, inputs: tuple[GraphValue, ...], parameters: Mapping[str, Any]) -> list[np.ndarray]:
-    arrays = [nd.array(v.array, dtype=v.dtype) for v in inputs]
-    result = getattr(nd, name)(*arrays, **parameters_given(parameters))
-    try:
-        return [r.asnumpy() for r in (result if isinstance(result, (list, tuple)) else [result])]
-    except MXLiteError as error:
-        raise FormatError(f"{name} of constants failed: {error}") from None

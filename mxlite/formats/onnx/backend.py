@@ -18,7 +18,8 @@ from onnx.backend.base import Backend as OnnxBackend, BackendRep, Device, Device
 
 from ...core import FormatError
 from ...symbol import Group
-from ..building.builder import Builder, evaluate
+from ..building.builder import Builder
+from ..building.call import evaluate
 from .importer import read
 from .model import open_model
 from .node import Value
