@@ -39,7 +39,7 @@ PUBLIC = """
     io is_np_array
     is_np_shape kv kvstore lr_scheduler MemoryBudgetError memplan metric misc MissingFileError
     MissingMethodError mod model models module mon monitor MXLiteError MXNetError name nd NDArray ndarray
-    np_array np_shape num_gpus OpAttributeError operator OperatorError opt optimizer OutOfMemoryError
+    np_array np_shape num_gpus onnx OpAttributeError operator OperatorError opt optimizer OutOfMemoryError
     parse_bytes PlaceError PlanError profiler random RangeError recordio RewriteError rnd rnn runtime
     ScheduledRateError SearchLimitError set_gpu_memory_limit set_np_shape set_num_threads ShapeError
     StateError sym Symbol symbol test_utils tools torch UnknownAttributeError UnknownNameError use_np
