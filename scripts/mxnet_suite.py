@@ -36,7 +36,7 @@ from mxnet_suites.table import File, page, reasons
 
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent
-GUIDE = ROOT / "docs" / "guide.md"
+WHY = tuple(ROOT / "docs" / name for name in ("guide.md", "gluon.md"))
 FILES = """
     attr autograd base contrib_autograd contrib_control_flow contrib_krprod contrib_operator contrib_optimizer
     contrib_text engine engine_import exc_handling executor gluon gluon_data gluon_data_vision gluon_model_zoo
@@ -132,7 +132,8 @@ def main() -> int:
             stdout=subprocess.DEVNULL,
         )
         suites = {_version(checkout): _suite(checkout, given, alias) for checkout in given.checkouts}
-    write_page(f"{text}\n{page(suites, reasons(GUIDE.read_text()))}", given.output, "mxnet-suites")
+    why = reasons("\n".join(file.read_text() for file in WHY))
+    write_page(f"{text}\n{page(suites, why)}", given.output, "mxnet-suites")
     return int(any(file.failing for files in suites.values() for file in files))
 
 

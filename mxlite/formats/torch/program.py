@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...core import MXLiteError
+from ...core.process import forks
 from ..building import NotSupportedError
 from .package import torch_package
 
-_EXPORTING = threading.RLock()
+_EXPORTING = forks.rlock()
 """One export at a time: the exporter, and what is done around it, change PyTorch and the module meanwhile."""
 
 
