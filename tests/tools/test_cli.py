@@ -468,6 +468,10 @@ def test_explain_shows_the_loops_of_a_kernel(ask):
     _, out, _ = ask("explain", "--kernel", "LayerNorm")
     places = [out.index(text) for text in ("mean[i0] =", "std[i0] =", "gamma[i1]", "out[i0, i1] =")]
     assert places == sorted(places), "what a row has once is stored before the sweep that reads the row again"
+    _, out, _ = ask(
+        "explain", "--kernel", "BilinearSampler", "--shape", "data:2,8,16,16", "--shape", "grid:2,2,16,16"
+    )
+    assert "i1 innermost" in out, "what all channels share is computed once"
     _, out, _ = ask("explain", "--kernel", "sort")
     assert "declares no computation" in out
 

@@ -205,11 +205,6 @@ class HybridBlock(Block):
         """
         inputs, form = flat(args)
         tensors = _tensors(inputs)
-        if not tensors and inputs:
-            raise ArgumentError(
-                f"{type(self).__name__} {self.name!r} takes NDArrays or Symbols, got "
-                f"{type(inputs[0]).__name__}."
-            )
         if not tensors:
             wrong = f"takes NDArrays or Symbols, got {type(inputs[0]).__name__}" if inputs else ""
             raise ArgumentError(

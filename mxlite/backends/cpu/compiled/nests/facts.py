@@ -21,7 +21,8 @@ EXPENSIVE = frozenset(
 )
 """Steps that take longer than to store a number and to load it again."""
 LEAST_SHARED = 8
-"""Fewest steps that are worth another order of loops."""
+"""Steps of a vector, an expensive one counted as four, of which more must be the same along an axis for that
+axis to become the innermost loop (`NestFacts.inner`)."""
 BLOCK = 4096  # numbers along a vector's axis that are added up before they are added to the rest
 CACHE_NBYTES = 14 << 20
 """Bytes of a nest's arrays up to which two rows are read at a time. More come from memory, which takes a

@@ -24,12 +24,14 @@ def nests_as_text(nests: Nests) -> str:
 
 
 def _schedule(placed: PlacedNest, threads: int) -> str:
-    nest, schedule = placed.nest, schedule_of(placed)
+    nest, schedule, inner = placed.nest, schedule_of(placed), NestFacts(placed.nest).inner
     found = [f"{threads} {'thread' if threads == 1 else 'threads'}"]
     if placed.parts > 1:
         found.append(
             f"{placed.parts} parts that later are joined" if nest.in_parts else f"{placed.parts} parts"
         )
+    if inner is not None:
+        found.append(f"i{inner} innermost")
     if schedule.rows > 1:
         found.append(f"{schedule.rows} rows at a time")
     if schedule.columns > 1:
