@@ -165,7 +165,7 @@ def cache_dir() -> str | None:
 
 def num_threads() -> int:
     """Threads inside one kernel: MXLITE_NUM_THREADS, else OMP_NUM_THREADS, else the cores this process may
-    use.
+    use, divided by the ranks of a job on this machine.
     """
     if os.environ.get("MXLITE_NUM_THREADS"):
         return _integer("MXLITE_NUM_THREADS", 1, 1, MOST_THREADS)
@@ -173,7 +173,24 @@ def num_threads() -> int:
     first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if first.isdecimal() and int(first):
         return min(int(first), MOST_THREADS)
-    return available_cores()
+    return max(1, available_cores() // ranks_here())
+
+
+def is_rank() -> bool:
+    """True if a launcher of MPI's or Slurm's has started this process as one of a job."""
+    names = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    return any(name in os.environ for name in names)
+
+
+def ranks_here() -> int:
+    """Ranks of this job on this machine, as its launcher says; 1 if it does not say."""
+    told = (os.environ.get(n, "") for n in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"))
+    return next((int(n) for n in told if n.isdecimal() and int(n)), 1)
+
+
+def rank_silence() -> int:
+    """Seconds after which a rank of which nothing is heard ends its job; 0: never."""
+    return _integer("MXLITE_RANK_SILENCE_S", 60, 0)
 
 
 def openmp_waits() -> bool:

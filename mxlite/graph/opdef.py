@@ -169,6 +169,7 @@ class Op:
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`
     recomputable: ClassVar[bool] = True  # forward may run twice in a step
+    waits_for_others: ClassVar[bool] = False  # forward exchanges messages with other ranks of the job
 
     # input -> the `d_<output>` that *is* its gradient: no kernel, no copy. An input that is in
     # neither this nor `backward`'s outputs has no gradient.

@@ -133,6 +133,7 @@ class Bindable:
         plan: MemoryPlan | None = None,
         offload: Offload = None,
         streams: int = 1,
+        ranks: int = 1,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -151,6 +152,7 @@ class Bindable:
         offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
         many bytes. On mx.cpu() that is a simulation, and saves nothing.
         streams: streams of kernels that a GPU may run in parallel, where the plan leaves them unordered.
+        ranks: processes of the job; an update inside the step then sums its gradients over them.
         group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
         """
         if group2ctx is not None:
@@ -174,6 +176,7 @@ class Bindable:
             device=device,
             offload=offload,
             streams=streams,
+            ranks=ranks,
         )
         made = simple_bind(request, shared_exec=shared_exec, plan=plan)
         if group2ctx is not None:

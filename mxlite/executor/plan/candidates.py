@@ -48,7 +48,7 @@ ANOTHER_ORDER = "tasks in another order"
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only",
+    "forward_only", "ranks",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -188,7 +188,8 @@ class Candidates:
             return forward_step(graph, self.data, train=not self.request.forward_only)
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
-        step = training_step(graph, self.data, self.requests, rule, scaling, looked.count, looked.points)
+        ranks = self.request.ranks
+        step = training_step(graph, self.data, self.requests, rule, scaling, looked.count, looked.points, ranks)
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
     def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:

@@ -41,6 +41,7 @@ from ...graph import (
 )
 from ...graph.update import HISTORY, HYPER
 from ...ops import find_op
+from .rank_sums import summed_over_ranks
 from .row_gradients import is_row_sparse, touched_rows
 
 Key = tuple[str, Any]
@@ -171,11 +172,13 @@ def training_step(
     scaling: Scaling | None = None,
     count: int | None = None,
     points: Sequence[str] = (),
+    ranks: int = 1,
 ) -> PlannedStep:
     """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'.
 
     With `scaling` too, an update that overflows is skipped. Outputs beyond the first `count` are only
-    watched; so are the gradients at the nodes called `points` (see `watch.py`).
+    watched; so are the gradients at the nodes called `points` (see `watch.py`). Updates read gradients that are
+    summed over `ranks`.
     """
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
@@ -200,6 +203,7 @@ def training_step(
     found = [(x, g) for x, g in zip(wanted, grads) if g is not None]
     if rule is not None and found:
         trained, found = _with_zeros(trained, rule, list(zip(wanted, grads)))
+        trained, found = summed_over_ranks(trained, found, ranks)
     flags, made = touched_rows(graph, [x for x, _ in found])
     if rule is not None:
         lazy = (x for x in flags if rule.lazy_always or is_row_sparse(x))

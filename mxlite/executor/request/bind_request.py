@@ -24,6 +24,7 @@ from .watch import Watch
 Shapes = Mapping[str, Shape]
 
 MOST_STREAMS = 16  # of kernels
+MOST_RANKS = 65536  # of a job
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,8 @@ class BindRequest:
     `offload` is how much may wait in host memory, `host` the planner's form of it. `streams` are for kernels
     on a GPU. `metrics` are what a training step adds up besides, see `metrics.py`; `watch` says which inner
     results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
-    forward(is_train=False) is all that may be run.
+    forward(is_train=False) is all that may be run. `ranks` is the number of processes, each with a batch of its
+    own, over which an update inside the step sums its gradients.
     """
 
     graph: Graph
@@ -57,6 +59,7 @@ class BindRequest:
     metrics: Sequence[Counted] = ()
     watch: Watch | None = None
     forward_only: bool = False
+    ranks: int = 1
     budget: int | None = field(init=False)
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
@@ -70,6 +73,7 @@ class BindRequest:
                 f"{nearest(self.strategy, STRATEGIES)}"
             )
         check_streams(self.streams)
+        check_ranks(self.ranks)
         amp = amp_dtype(self.amp)
         checked = dict(
             amp=amp,
@@ -86,6 +90,12 @@ def check_streams(streams: int) -> None:
     """Raise BindError if there cannot be so many."""
     if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
         raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
+
+
+def check_ranks(ranks: int) -> None:
+    """Raise BindError if there cannot be so many."""
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MOST_RANKS:
+        raise BindError(f"ranks must be a number from 1 to {MOST_RANKS}, got {ranks!r}.")
 
 
 def update_rule(optimizer: Any) -> UpdateRule | None:

@@ -10,7 +10,8 @@ run concurrently. Previews (see `plan/lower.py`) are segments that a whole step 
     segment 1   writes done1   reads done0        reads weights ...      writes outputs
     segment 2   writes done2   reads done0 done1                         writes gradients
 
-Each copy to host memory or back is a segment of its own, so that it may run beside the kernels.
+Each copy to host memory or back is a segment of its own, so that it may run beside the kernels; so is each
+collective, which writes the tag WIRE, since all ranks must run theirs in one order.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from functools import partial
 from typing import Any
 
 from ...backends.checks import guard
+from ...comm import WIRE
 from ...core import config
 from ...engine import get_engine, Var, Vars
 from ...graph import Node
@@ -201,6 +203,7 @@ class Program:
         lowered = self.lowered
         around = partial(lowered.backend.running, lowered.threads) if lowered.tuned else nullcontext
         kind = lowered.kind if self.plan.schedule.kinds[first] == RUN else "compute"
+        kind = "io" if is_collective(self.plan, first) else kind
         return Segment(Var(f"segment{number}"), first, around, lowered.backend.join, sheet, kind)
 
     def _views(self, block: Any, offsets: tuple[int, ...]) -> list[Any]:
@@ -236,6 +239,8 @@ class Program:
                     reads[g][self.arrays[where].var] = None
             if self.rng_var is not None and lowered.calls[t].stream >= 0:
                 reads[g][self.rng_var] = None
+            if plan.problem.tasks[t].collective:
+                writes[g][WIRE] = None
             made_in.update((o, g) for o in schedule.outputs[s] if o >= 0)
             changed = [schedule.value_of[o] for o in schedule.outputs[s] if o >= 0]
             for v in (*changed, *plan.problem.tasks[t].mutates):
@@ -252,7 +257,7 @@ class Program:
         if is_watched:
             return [(g - 1,) if g else () for g in range(len(before))]
         if lowered.kind == "team":
-            return in_turn(before, {groups[s] for s, k in enumerate(self.plan.schedule.kinds) if k != RUN})
+            return in_turn(before, {g for s, g in enumerate(groups) if is_alone(self.plan, s)})
         return before
 
     def _measured_bytes(self) -> int:
@@ -296,7 +301,7 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
     """The segment of each step: runs of `size` steps, cut after the constant ones and the forward pass, and
     around previews.
 
-    Each copy is a segment by itself.
+    Each copy is a segment by itself, and so is each collective.
     """
     schedule, tasks = plan.schedule, plan.problem.tasks
     result: list[int] = []
@@ -304,11 +309,23 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
     is_preview = False
     for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
         was, is_preview = is_preview, kind == RUN and tasks[t].preview
-        if taken == size or kind != RUN or s in cuts or was != is_preview:
+        alone = is_alone(plan, s)
+        if taken == size or alone or s in cuts or was != is_preview:
             group, taken = group + 1, 0
-        taken = taken + 1 if kind == RUN else size
+        taken = size if alone else taken + 1
         result.append(group)
     return result
+
+
+def is_collective(plan: MemoryPlan, s: int) -> bool:
+    """True if step `s` of the schedule exchanges messages with other ranks."""
+    schedule = plan.schedule
+    return schedule.kinds[s] == RUN and plan.problem.tasks[schedule.task[s]].collective
+
+
+def is_alone(plan: MemoryPlan, s: int) -> bool:
+    """True if step `s` is a segment of its own, which may run beside the kernels."""
+    return plan.schedule.kinds[s] != RUN or is_collective(plan, s)
 
 
 def come_behind(segment: Any, before: tuple[Var, ...] = ()) -> None:

@@ -1,0 +1,8 @@
+"""Messages among the ranks of a job: the communicator that this process has, and sums over all ranks.
+
+Start reading at `communicator.py`. `python -m mxlite.launch -n 4 train.py` starts a job.
+"""
+
+from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
+from .ordered_sum import sum_over_ranks as sum_over_ranks, sum_workspace as sum_workspace
+from .world import current as current, join as join, WIRE as WIRE

@@ -1,0 +1,124 @@
+"""The communicator: what a rank can ask of the library that carries messages.
+
+A **rank** is one process of a job, numbered from 0. A communicator has `size` ranks; every rank makes the same
+collective calls in the same order. A call starts an operation on arrays that lie where they are, in a plan's
+arena or in an array of the user's, and returns a Request; the arrays belong to the operation until the request
+is complete. Libraries make progress only while they are called, so whoever waits polls: `wait` does.
+
+    rank 0   [a0 a1 a2]        all_to_all        [a0 b0 c0]
+    rank 1   [b0 b1 b2]       ----------->       [a1 b1 c1]
+    rank 2   [c0 c1 c2]                          [a2 b2 c2]
+
+All arrays are 1-D of uint8: an operation moves bytes and adds nothing. Sums are made in `ordered_sum.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ..core.errors import MXLiteError
+
+SPINS = 50
+"""Polls in a row before a waiting thread starts to sleep: an operation between processes of one machine often
+takes less than the shortest sleep."""
+
+PAUSE_S = 1e-4
+"""Seconds between two polls afterwards."""
+
+PATIENCE_S = 1.0
+"""Seconds, at least, for which an operation waits that a rank has begun before it ended."""
+
+
+class Request(Protocol):
+    """An operation under way."""
+
+    def test(self) -> bool:
+        """Make progress; True if the operation is complete."""
+
+
+class Communicator(ABC):
+    """Collective operations among `size` ranks, of which this process is number `rank`.
+
+    Counts and the parts of arrays are in bytes. `all_gather` and `broadcast` work in place.
+    """
+
+    rank: int
+    size: int
+    library: str
+    """Name and version of what carries the messages, for reports."""
+    missing: str = ""
+    """The rank that takes part no more, in words; empty if there is none."""
+
+    @abstractmethod
+    def all_to_all(
+        self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]
+    ) -> Request:
+        """Send part q of `send` to rank q, and place what rank q sends in part q of `receive`.
+
+        `sent` and `received` are the bytes of the parts, which lie one after another.
+        """
+
+    @abstractmethod
+    def all_gather(self, array: Any, parts: Sequence[int]) -> Request:
+        """Give every rank all parts of `array`; rank q has part q before. `parts` are their bytes."""
+
+    @abstractmethod
+    def broadcast(self, array: Any, root: int) -> Request:
+        """Give every rank the bytes of `array` that rank `root` has."""
+
+    @abstractmethod
+    def barrier(self) -> Request:
+        """Complete when every rank has called it."""
+
+    @abstractmethod
+    def abort(self, status: int) -> None:
+        """End all processes of the job at once. Does not return."""
+
+    def wait(self, *requests: Request) -> None:
+        """Poll until all `requests` are complete. Raises MXLiteError if they cannot be: a rank is missing."""
+        for request in requests:
+            polls = 0
+            while not request.test():
+                polls += 1
+                time.sleep(PAUSE_S if polls > SPINS else 0)
+                if self.missing and polls > SPINS + PATIENCE_S / PAUSE_S:
+                    raise MXLiteError(
+                        f"{self.missing}, but rank {self.rank} still waits for it: all ranks need the same "
+                        f"number of steps, and with them of batches."
+                    )
+
+
+class _Complete:
+    """A request of one rank, which has nothing to wait for."""
+
+    def test(self) -> bool:
+        return True
+
+
+class Alone(Communicator):
+    """The communicator of a process that has no others."""
+
+    rank = 0
+    size = 1
+    library = "one process"
+
+    def all_to_all(
+        self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]
+    ) -> Request:
+        receive[: received[0]] = send[: sent[0]]
+        return _Complete()
+
+    def all_gather(self, array: Any, parts: Sequence[int]) -> Request:
+        return _Complete()
+
+    def broadcast(self, array: Any, root: int) -> Request:
+        return _Complete()
+
+    def barrier(self) -> Request:
+        return _Complete()
+
+    def abort(self, status: int) -> None:
+        raise SystemExit(status)

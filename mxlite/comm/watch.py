@@ -1,0 +1,93 @@
+"""The watch that ranks keep over each other: a job with a rank that failed or fell silent ends, and says why.
+
+MPI itself waits for ever where a rank has raised an exception or was stopped. So each rank tells the next one
+twice a second that it is alive, and in which step; a rank from which nothing comes for too long ends the job.
+An exception that nobody catches ends it as well, with the rank and the step in front of the traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+from ..core import config
+from .mpi import MPICommunicator
+
+BEAT_S = 0.5
+STOPPED_S = 3.0
+"""Seconds of silence after which a process of the same machine is looked at: if it was stopped or is dead, that
+is the end. One that is merely busy has the time of `config.rank_silence`."""
+
+_GOODBYE = -1
+
+
+class Watch:
+    """The thread that sends and hears signs of life. `step` is the number of steps that this rank has begun."""
+
+    def __init__(self, comm: MPICommunicator) -> None:
+        self.comm = comm
+        self.step = 0
+        self._ring = comm.ring()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mxlite watch", daemon=True)
+        self._hook = sys.excepthook
+
+    def start(self) -> None:
+        """Begin to watch; from now on an uncaught exception ends the job."""
+        sys.excepthook = self._failed
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell the next rank that this one ends as it should, and stop watching."""
+        if not self._over.is_set():
+            self._over.set()
+            self._thread.join()
+            self._ring.send(_GOODBYE, self.step, 0)
+
+    def end_job(self, why: str, status: int = 1) -> None:
+        """Print the reason and end all ranks."""
+        print(f"mxlite: {why}", file=sys.stderr, flush=True)
+        self.comm.abort(status)
+
+    def _failed(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        text = "".join(traceback.format_exception(kind, error, trace))
+        self.end_job(f"rank {self.comm.rank} failed in step {self.step}. The job ends.\n{text}")
+
+    def _run(self) -> None:
+        heard, step, process = time.monotonic(), 0, 0
+        before, limit = self._ring.before, config.rank_silence()
+        on_this_machine = self._ring.hosts[before] == self._ring.hosts[self.comm.rank]
+        while not self._over.wait(BEAT_S):
+            self._ring.send(self.step, os.getpid(), 0)
+            now, message = time.monotonic(), self._ring.received()
+            if message is not None:
+                heard = now
+                if message[0] == _GOODBYE:
+                    self.comm.missing = f"rank {before} has ended after step {message[1]}"
+                    limit = 0
+                else:
+                    step, process, _ = message
+                continue
+            silent = now - heard
+            is_dead = silent > STOPPED_S and on_this_machine and process and not is_running(process)
+            if limit and (silent > limit or is_dead):
+                what = "is stopped or dead" if is_dead else f"has been silent for {silent:.0f} s"
+                self.end_job(f"rank {before} {what}; its last step was {step}. The job ends.")
+
+
+def is_running(process: int) -> bool:
+    """False if a process of this machine was stopped or is gone; True where that cannot be known."""
+    if not Path("/proc/self/stat").exists():
+        return True
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in "TtZX"

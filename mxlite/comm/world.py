@@ -1,0 +1,50 @@
+"""The communicator of this process: alone until it joins the job that it was started in."""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+from ..core.errors import StateError
+from ..core.process import forks
+from ..engine import Var
+from .communicator import Alone, Communicator
+
+WIRE = Var("messages among ranks")
+"""Written by every operation that calls the communicator, so that they run in the order of push: all ranks must
+call it in one order."""
+
+_lock = forks.lock()
+_world: Communicator = Alone()
+_owner = os.getpid()
+
+
+def current() -> Communicator:
+    """The communicator of this process. Raises StateError in a forked child of a rank, which is none itself."""
+    if _world.size > 1 and os.getpid() != _owner:
+        raise StateError(
+            f"Process {os.getpid()} was forked by rank {_world.rank}, process {_owner}: only that one can send "
+            f"messages to other ranks."
+        )
+    return _world
+
+
+def join() -> Communicator:
+    """Join the job of processes that mpiexec, srun or `mxlite.launch` has started; once, then the same again.
+
+    From then on an exception that nobody catches ends the whole job, and so does a rank that stays silent; see
+    `watch.py`. Raises MXLiteError where there is a job, but no package that can take part in it.
+    """
+    global _world, _owner
+    with _lock:
+        if isinstance(_world, Alone):
+            from .mpi import MPICommunicator
+            from .watch import Watch
+
+            joined = MPICommunicator.joined()
+            if joined.size > 1:
+                _world, _owner = joined, os.getpid()
+                watch = Watch(joined)
+                watch.start()
+                atexit.register(watch.stop)
+    return current()

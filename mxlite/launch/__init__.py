@@ -1,0 +1,1 @@
+"""`python -m mxlite.launch`: programs on several ranks."""

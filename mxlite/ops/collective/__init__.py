@@ -1,0 +1,1 @@
+"""Operators that take part in messages among the ranks of a job."""
