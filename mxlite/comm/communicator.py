@@ -1,9 +1,10 @@
 """The communicator: what a rank can ask of the library that carries messages.
 
-A **rank** is one process of a job, numbered from 0. A communicator has `size` ranks; every rank makes the same
-collective calls in the same order. A call starts an operation on arrays that lie where they are, in a plan's
-arena or in an array of the user's, and returns a Request; the arrays belong to the operation until the request
-is complete. Libraries make progress only while they are called, so whoever waits polls: `wait` does.
+A **rank** is one process of a job, numbered from 0. A communicator has `size` ranks; every rank makes the
+same collective calls in the same order. A call starts an operation on arrays that lie where they are, in a
+plan's arena or in an array of the user's, and returns a Request; the arrays belong to the operation until
+the request is complete. Libraries make progress only while they are called, so whoever waits polls: `wait`
+does.
 
     rank 0   [a0 a1 a2]        all_to_all        [a0 b0 c0]
     rank 1   [b0 b1 b2]       ----------->       [a1 b1 c1]
@@ -53,9 +54,7 @@ class Communicator(ABC):
     """The rank that takes part no more, in words; empty if there is none."""
 
     @abstractmethod
-    def all_to_all(
-        self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]
-    ) -> Request:
+    def all_to_all(self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]) -> Request:
         """Send part q of `send` to rank q, and place what rank q sends in part q of `receive`.
 
         `sent` and `received` are the bytes of the parts, which lie one after another.
@@ -105,9 +104,7 @@ class Alone(Communicator):
     size = 1
     library = "one process"
 
-    def all_to_all(
-        self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]
-    ) -> Request:
+    def all_to_all(self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]) -> Request:
         receive[: received[0]] = send[: sent[0]]
         return _Complete()
 

@@ -1,7 +1,7 @@
 """The communicator of MPI, through mpi4py: MPICH, Open MPI, Intel MPI, or what the system has.
 
-Operations move bytes on arrays where they lie, and are nonblocking: see "Nonblocking Collective Operations" in
-the MPI standard, version 4.1, chapter 6.12. Bytes, because no MPI that we know sums bfloat16; see
+Operations move bytes on arrays where they lie, and are nonblocking: see "Nonblocking Collective Operations"
+in the MPI standard, version 4.1, chapter 6.12. Bytes, because no MPI that we know sums bfloat16; see
 `ordered_sum.py` for sums.
 """
 
@@ -54,13 +54,13 @@ class MPICommunicator(Communicator):
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:  # RuntimeError: no MPI library to load
             raise MXLiteError(
-                f"This process is one of several that a launcher has started, but MPI cannot be used ({error}). "
-                f"Install it with: pip install 'mxlite[mpi]'"
+                f"This process is one of several that a launcher has started, but MPI cannot be used "
+                f"({error}). Install it with: pip install 'mxlite[mpi]'"
             ) from None
         if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
             raise MXLiteError(
-                "MPI was initialised without MPI_THREAD_MULTIPLE, but mxlite's engine sends messages from its "
-                "own threads. Do not set mpi4py.rc.thread_level, or build MPI with support for threads."
+                "MPI was initialised without MPI_THREAD_MULTIPLE, but mxlite's engine sends messages from "
+                "its own threads. Do not set mpi4py.rc.thread_level, or build MPI with support for threads."
             )
         return MPICommunicator(MPI)
 

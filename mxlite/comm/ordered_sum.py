@@ -52,9 +52,10 @@ def sum_workspace(count: int, itemsize: int, ranks: int) -> int:
 
 
 def sum_over_ranks(comm: Communicator, array: Any, work: Any) -> None:
-    """Replace `array`, 1-D and contiguous, by its sum over all ranks. Every rank calls it with one of its size.
+    """Replace `array`, 1-D and contiguous, by its sum over all ranks. Every rank calls it with one of its
+    size.
 
-    work: 1-D uint8 of `sum_workspace` bytes.
+    work: 1-D uint8 of `sum_workspace` bytes. The sum of flags, an array of uint8, is their union.
     """
     if comm.size == 1:
         return
@@ -110,8 +111,9 @@ class _Piece:
     def _add(self, rows: Sequence[Any]) -> None:
         total = self._total if self._wide is None else self._wide
         total[...] = rows[0]
+        join = np.bitwise_or if total.dtype == np.uint8 else np.add
         for row in rows[1:]:
-            np.add(total, row, out=total)
+            join(total, row, out=total)
         if self._wide is not None:
             self._total[...] = total
 

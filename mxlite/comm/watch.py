@@ -20,14 +20,15 @@ from .mpi import MPICommunicator
 
 BEAT_S = 0.5
 STOPPED_S = 3.0
-"""Seconds of silence after which a process of the same machine is looked at: if it was stopped or is dead, that
-is the end. One that is merely busy has the time of `config.rank_silence`."""
+"""Seconds of silence after which a process of the same machine is looked at: if it was stopped or is dead,
+that is the end. One that is merely busy has the time of `config.rank_silence`."""
 
 _GOODBYE = -1
 
 
 class Watch:
-    """The thread that sends and hears signs of life. `step` is the number of steps that this rank has begun."""
+    """The thread that sends and hears signs of life. `step` is the number of steps that this rank has
+    begun."""
 
     def __init__(self, comm: MPICommunicator) -> None:
         self.comm = comm
@@ -54,9 +55,7 @@ class Watch:
         print(f"mxlite: {why}", file=sys.stderr, flush=True)
         self.comm.abort(status)
 
-    def _failed(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def _failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         text = "".join(traceback.format_exception(kind, error, trace))
         self.end_job(f"rank {self.comm.rank} failed in step {self.step}. The job ends.\n{text}")
 

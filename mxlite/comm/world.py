@@ -11,8 +11,8 @@ from ..engine import Var
 from .communicator import Alone, Communicator
 
 WIRE = Var("messages among ranks")
-"""Written by every operation that calls the communicator, so that they run in the order of push: all ranks must
-call it in one order."""
+"""Written by every operation that calls the communicator, so that they run in the order of push: all ranks
+must call it in one order."""
 
 _lock = forks.lock()
 _world: Communicator = Alone()
@@ -20,11 +20,11 @@ _owner = os.getpid()
 
 
 def current() -> Communicator:
-    """The communicator of this process. Raises StateError in a forked child of a rank, which is none itself."""
+    """The communicator of this process. Raises StateError in a forked child of a rank, which is none."""
     if _world.size > 1 and os.getpid() != _owner:
         raise StateError(
-            f"Process {os.getpid()} was forked by rank {_world.rank}, process {_owner}: only that one can send "
-            f"messages to other ranks."
+            f"Process {os.getpid()} was forked by rank {_world.rank}, process {_owner}: only that one can "
+            f"send messages to other ranks."
         )
     return _world
 
@@ -32,8 +32,8 @@ def current() -> Communicator:
 def join() -> Communicator:
     """Join the job of processes that mpiexec, srun or `mxlite.launch` has started; once, then the same again.
 
-    From then on an exception that nobody catches ends the whole job, and so does a rank that stays silent; see
-    `watch.py`. Raises MXLiteError where there is a job, but no package that can take part in it.
+    From then on an exception that nobody catches ends the whole job, and so does a rank that stays silent;
+    see `watch.py`. Raises MXLiteError where there is a job, but no package that can take part in it.
     """
     global _world, _owner
     with _lock:

@@ -1,4 +1,5 @@
-"""Runs a program as a rank of a job, or starts the job first: python -m mxlite.launch [-n RANKS] PROGRAM [ARG …]
+"""Runs a program as a rank of a job, or starts the job first: python -m mxlite.launch [-n RANKS] PROGRAM
+[ARG …]
 
     python -m mxlite.launch -n 4 train.py --epochs 3                4 ranks on this machine, by its mpiexec
     mpiexec -n 4 python -m mxlite.launch train.py --epochs 3        the same; mpirun and srun likewise
@@ -49,7 +50,9 @@ def _start(ranks: int, command: Sequence[str]) -> None:
     beside = Path(sys.executable).with_name("mpiexec")
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
-        raise MXLiteError("There is no mpiexec to start ranks with. Install it with: pip install 'mxlite[mpi]'")
+        raise MXLiteError(
+            "There is no mpiexec to start ranks with. Install it with: pip install 'mxlite[mpi]'"
+        )
     line = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mxlite.launch", *command]
     os.execv(mpiexec, line)
 

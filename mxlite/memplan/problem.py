@@ -56,8 +56,8 @@ class Task:
     measured. A `preview` runs where the forward pass is called by itself; a whole step leaves it out,
     and its time does not count. `threads` is the kernel's thread count if that was reduced, else 0.
     `forms` are (threads, workspace) of the kernel as it is and with ever fewer threads, for less workspace
-    and in as many times the time: a plan chooses among them. Results are equal to the bit. A `collective` waits
-    for messages of other ranks; all ranks run theirs in one order.
+    and in as many times the time: a plan chooses among them. Results are equal to the bit. A `collective`
+    waits for messages of other ranks; all ranks run theirs in one order.
     """
 
     name: str

@@ -189,7 +189,9 @@ class Candidates:
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
         ranks = self.request.ranks
-        step = training_step(graph, self.data, self.requests, rule, scaling, looked.count, looked.points, ranks)
+        step = training_step(
+            graph, self.data, self.requests, rule, scaling, looked.count, looked.points, ranks
+        )
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
     def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:

@@ -177,8 +177,8 @@ def training_step(
     """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'.
 
     With `scaling` too, an update that overflows is skipped. Outputs beyond the first `count` are only
-    watched; so are the gradients at the nodes called `points` (see `watch.py`). Updates read gradients that are
-    summed over `ranks`.
+    watched; so are the gradients at the nodes called `points` (see `watch.py`). Updates read gradients that
+    are summed over `ranks`.
     """
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
@@ -203,13 +203,14 @@ def training_step(
     found = [(x, g) for x, g in zip(wanted, grads) if g is not None]
     if rule is not None and found:
         trained, found = _with_zeros(trained, rule, list(zip(wanted, grads)))
-        trained, found = summed_over_ranks(trained, found, ranks)
     flags, made = touched_rows(graph, [x for x, _ in found])
     if rule is not None:
         lazy = (x for x in flags if rule.lazy_always or is_row_sparse(x))
         flags = {x: flags[x] for x in lazy if rule.lazy_of(graph.dtypes.get(x, float32))}
         if flags:
             trained = replace(trained, order=(*trained.nodes, *made))
+        if ranks > 1 and found:
+            trained, found, flags = _over_ranks(trained, found, flags, ranks)
         trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned, scaling, flags)
     else:
         flags = {x: f for x, f in flags.items() if grad_req[x.node.name] == "write"}
@@ -235,6 +236,20 @@ def training_step(
         updated=tuple(x.node.name for x, _ in found) if rule is not None else (),
         points=shown,
     )
+
+
+def _over_ranks(
+    trained: Graph, found: Sequence[tuple[Entry, Entry]], flags: Mapping[Entry, Entry], ranks: int
+) -> tuple[Graph, list[tuple[Entry, Entry]], dict[Entry, Entry]]:
+    """Gradients summed over all ranks, and flags of the rows that the gradient of any rank reaches."""
+    shapes, dtypes = dict(trained.shapes), dict(trained.dtypes)
+    for weight, gradient in found:
+        shapes[gradient], dtypes[gradient] = shapes[weight], dtypes[weight]
+    for weight, flag in flags.items():
+        shapes[flag], dtypes[flag] = shapes[weight][:1], np.dtype(np.uint8)
+    entries = [*(g for _, g in found), *flags.values()]
+    trained, total = summed_over_ranks(replace(trained, shapes=shapes, dtypes=dtypes), entries, ranks)
+    return trained, [(w, total[g]) for w, g in found], {w: total[f] for w, f in flags.items()}
 
 
 def _with_points_stored(

@@ -38,8 +38,8 @@ class BindRequest:
     `offload` is how much may wait in host memory, `host` the planner's form of it. `streams` are for kernels
     on a GPU. `metrics` are what a training step adds up besides, see `metrics.py`; `watch` says which inner
     results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
-    forward(is_train=False) is all that may be run. `ranks` is the number of processes, each with a batch of its
-    own, over which an update inside the step sums its gradients.
+    forward(is_train=False) is all that may be run. `ranks` is the number of processes, each with a batch of
+    its own, over which an update inside the step sums its gradients.
     """
 
     graph: Graph
