@@ -52,6 +52,8 @@ class Communicator(ABC):
     """Name and version of what carries the messages, for reports."""
     missing: str = ""
     """The rank that takes part no more, in words; empty if there is none."""
+    step: int = 0
+    """Steps of training that this rank has begun, for messages about failures."""
 
     @abstractmethod
     def all_to_all(self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]) -> Request:

@@ -27,12 +27,10 @@ _GOODBYE = -1
 
 
 class Watch:
-    """The thread that sends and hears signs of life. `step` is the number of steps that this rank has
-    begun."""
+    """The thread that sends and hears signs of life."""
 
     def __init__(self, comm: MPICommunicator) -> None:
         self.comm = comm
-        self.step = 0
         self._ring = comm.ring()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mxlite watch", daemon=True)
@@ -48,7 +46,7 @@ class Watch:
         if not self._over.is_set():
             self._over.set()
             self._thread.join()
-            self._ring.send(_GOODBYE, self.step, 0)
+            self._ring.send(_GOODBYE, self.comm.step, 0)
 
     def end_job(self, why: str, status: int = 1) -> None:
         """Print the reason and end all ranks."""
@@ -57,14 +55,14 @@ class Watch:
 
     def _failed(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         text = "".join(traceback.format_exception(kind, error, trace))
-        self.end_job(f"rank {self.comm.rank} failed in step {self.step}. The job ends.\n{text}")
+        self.end_job(f"rank {self.comm.rank} failed in step {self.comm.step}. The job ends.\n{text}")
 
     def _run(self) -> None:
         heard, step, process = time.monotonic(), 0, 0
         before, limit = self._ring.before, config.rank_silence()
         on_this_machine = self._ring.hosts[before] == self._ring.hosts[self.comm.rank]
         while not self._over.wait(BEAT_S):
-            self._ring.send(self.step, os.getpid(), 0)
+            self._ring.send(self.comm.step, os.getpid(), 0)
             now, message = time.monotonic(), self._ring.received()
             if message is not None:
                 heard = now

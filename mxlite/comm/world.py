@@ -42,7 +42,7 @@ def join() -> Communicator:
             from .watch import Watch
 
             joined = MPICommunicator.joined()
-            if joined.size > 1:
+            if isinstance(joined, MPICommunicator) and joined.size > 1:
                 _world, _owner = joined, os.getpid()
                 watch = Watch(joined)
                 watch.start()

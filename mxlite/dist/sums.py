@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,19 +23,18 @@ class Sums:
         self.arrays = tuple(arrays)
         for array in self.arrays:
             if array.context.device_type != "cpu":
-                raise DeviceError(f"Arrays on {array.context} cannot be summed over ranks; those on mx.cpu() can.")
-        sizes = [(a.size * np.dtype(a.dtype).itemsize, np.dtype(a.dtype)) for a in self.arrays]
-        self._buckets = [tuple(self.arrays[i] for i in numbers) for numbers in buckets(sizes)]
-        comm, need = current(), 0
-        for bucket in self._buckets:
-            itemsize = np.dtype(bucket[0].dtype).itemsize
-            need = max(need, bucket_workspace([a.shape for a in bucket], itemsize, comm.size))
-        self._work = np.empty(need if comm.size > 1 else 0, np.uint8)
+                raise DeviceError(
+                    f"Arrays on {array.context} cannot be summed over ranks; those on mx.cpu() can."
+                )
+        self._buckets = _shared(self.arrays)
+        self._work = np.empty(self.nbytes_of(self.arrays), np.uint8)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the scratch."""
-        return self._work.nbytes
+    @staticmethod
+    def nbytes_of(arrays: Sequence[NDArray]) -> int:
+        """Bytes of the scratch for arrays of these sizes."""
+        ranks = current().size
+        sizes = (([a.shape for a in b], np.dtype(b[0].dtype).itemsize, ranks) for b in _shared(arrays))
+        return max((bucket_workspace(*s) for s in sizes), default=0) if ranks > 1 else 0
 
     def push(self) -> None:
         """Sum what the arrays hold now; later operations on them find the sums. Returns at once."""
@@ -48,3 +46,9 @@ class Sums:
             raw = [a.storage for a in bucket]
             run = partial(sum_bucket, comm, raw, raw, self._work)
             push(run, (), (*(a.var for a in bucket), WIRE), name="sum over ranks", kind="io")
+
+
+def _shared(arrays: Sequence[NDArray]) -> list[tuple[NDArray, ...]]:
+    """The arrays of each message."""
+    sizes = [(a.size * np.dtype(a.dtype).itemsize, np.dtype(a.dtype)) for a in arrays]
+    return [tuple(arrays[i] for i in numbers) for numbers in buckets(sizes)]

@@ -112,7 +112,7 @@ class Module(BoundModule):
         host_link(offload)
         check_streams(streams)
         training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger_of(logger))
-        options = dict(amp=amp_dtype(amp), device=device, offload=offload, streams=streams)
+        options = dict(amp=amp_dtype(amp), device=device, offload=offload, streams=streams, ranks=1)
         if narrow_params and amp is None:
             raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
         binding = Binding(symbol, contexts[0], names, **options)
@@ -153,7 +153,11 @@ class Module(BoundModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Create the optimizer; `rescale_grad` is 1 / batch size unless given.
+        """Create the optimizer; `rescale_grad` is 1 / batch size of all workers unless given.
+
+        With a store that other ranks share, such as 'dist_sync', all ranks begin with the parameters of rank
+        0, and every update is by the sum of their gradients, inside the planned step if that has the update.
+        BindError if the ranks differ in version, shapes or plan.
 
         Plans anew: optimizer states count against the budget, and a fused update changes live ranges.
         """
@@ -164,10 +168,11 @@ class Module(BoundModule):
         store = kvstores.create(kvstore) if isinstance(kvstore, str) else kvstore
         if store is not None:
             wanted("init_optimizer: kvstore", store, "a KVStore, its name, or None", kvstores.KVStore)
-        optimizer = self._training.named(optimizer, optimizer_params, self._binding)
+        workers = 1 if store is None else store.num_workers
+        optimizer = self._training.named(optimizer, optimizer_params, self._binding, workers)
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")
-        if isinstance(kvstore, str) and len(self._context) == 1:
+        if isinstance(kvstore, str) and len(self._context) == 1 and workers == 1:
             store = None  # several devices have one in MXNet, whose programs look for its updater
         self._training.start(optimizer, store, self._binding)
         self.optimizer_initialized = True

@@ -6,12 +6,16 @@ Updater that has them. The executor of a binding says which; everything here hol
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import numpy as np
 
+from .. import dist
+from ..comm import current
 from ..core import BindError, MemoryBudgetError, OpAttributeError
 from ..core.wanted import wanted
+from ..dist.exchange import broadcast_into
 from ..executor import Executor
 from ..executor.request.amp import LossScale as Asked
 from ..ndarray.files.stored import FileSource
@@ -51,6 +55,7 @@ class Training:
         self.optimizer: Any = None
         self._updater: Updater | None = None
         self._store: KVStore | None = None
+        self._sums: dist.Sums | None = None  # of gradients that are visible
 
     @property
     def updater(self) -> Updater:
@@ -101,12 +106,13 @@ class Training:
 
     # -- updates -------------------------------------------------------------------------------
 
-    def named(self, optimizer: Any, params: Any, binding: Binding) -> Any:
+    def named(self, optimizer: Any, params: Any, binding: Binding, workers: int = 1) -> Any:
         """An optimizer by its name, or a given one, which gets the names of its parameters."""
         names = {i: n for n, i in self.index.items()}
         if isinstance(optimizer, str):
             try:
-                given = {"rescale_grad": 1.0 / (self.samples or binding.samples), **dict(params)}
+                samples = workers * (self.samples or binding.samples)
+                given = {"rescale_grad": 1.0 / samples, **dict(params)}
             except (TypeError, ValueError):
                 raise OpAttributeError(
                     f"init_optimizer: optimizer_params must be a dict or (name, value) pairs, got {params!r}."
@@ -121,14 +127,33 @@ class Training:
 
     def start(self, optimizer: Any, store: KVStore | None, binding: Binding) -> None:
         """Train with this optimizer from now on, with new states. Nothing changes if no plan has room."""
-        before = self.optimizer, self._updater, binding.group.extra
+        before = self.optimizer, self._updater, binding.group.extra, self._store, binding.options["ranks"]
+        self._store, binding.options["ranks"] = store, 1 if store is None else store.num_workers
         try:
             self._start(optimizer, binding)
         except MemoryBudgetError:
-            self.optimizer, self._updater, binding.group.extra = before
+            self.optimizer, self._updater, binding.group.extra, self._store, binding.options["ranks"] = before
             raise
-        self._store = store
         self.fill_store(binding)
+        if self.ranks > 1:
+            self._join_ranks(binding)
+
+    @property
+    def ranks(self) -> int:
+        """The processes that train together."""
+        return 1 if self._store is None else self._store.num_workers
+
+    def _join_ranks(self, binding: Binding) -> None:
+        """Begin as all other ranks do: with the same plan, and with the parameters of rank 0."""
+        plan = binding.executor.memory_plan
+        shapes = ", ".join(f"{d.name} {d.shape}" for d in (*binding.data_shapes, *binding.label_shapes))
+        digest = hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
+        dist.agree("The step", f"{shapes}; {plan.peak_bytes} bytes, plan {digest}")
+        for name in self.parameters:
+            broadcast_into(binding.arg_dict[name])
+        for state in binding.aux_dict.values():
+            broadcast_into(state)
+        binding.refresh_masters()
 
     def _start(self, optimizer: Any, binding: Binding) -> None:
         if self.scale is None and binding.options.get("amp") == np.dtype("float16"):
@@ -149,6 +174,9 @@ class Training:
             made = states.create(optimizer, self.parameters, trained, binding.arg_dict)
             self.updater.states |= made
             binding.group.extra = {"optimizer": states.nbytes(list(made.values()))}
+            if self.ranks > 1:
+                weights = [binding.arg_dict[n] for n in trained]
+                binding.group.extra["staging"] = dist.Sums.nbytes_of(weights)
             self.plan(binding)
 
     def borrow(self, other: Training) -> None:
@@ -183,6 +211,8 @@ class Training:
 
     def update(self, binding: Binding) -> None:
         """Apply the optimizer to the gradients of the last step; with a loss scale, if all are finite."""
+        if self.ranks > 1:
+            self._sum_over_ranks(binding)
         if self.scale is not None and not self._may_update(self.scale, binding):
             return
         grads, args = binding.executor.grad_dict, binding.executor.arg_dict
@@ -190,6 +220,14 @@ class Training:
             grad = grads[name]
             if grad is not None:
                 self.updater(self.index[name], grad, args[name])
+
+    def _sum_over_ranks(self, binding: Binding) -> None:
+        """Replace each gradient by its sum over all ranks."""
+        current().step += 1
+        grads = [g for n in self.parameters if (g := binding.executor.grad_dict[n]) is not None]
+        if self._sums is None or any(a is not b for a, b in zip(self._sums.arrays, grads)):
+            self._sums = dist.Sums(grads)
+        self._sums.push()
 
     def _may_update(self, scale: LossScale, binding: Binding) -> bool:
         """True if all gradients are finite; the loss scale is adjusted accordingly."""
@@ -204,6 +242,7 @@ class Training:
     def hyper(self, binding: Binding) -> np.ndarray:
         """Rates for the next fused step, a row for each parameter that it updates."""
         executor = binding.executor
+        current().step += 1
         if self.scale is not None:
             if self.optimizer.rates_follow_count or self.scale.has_other(executor):
                 self.settle(binding)

@@ -1,42 +1,21 @@
-"""`mx.kv`: arrays by key that several producers add to and several readers get, within this process."""
+"""A store of arrays by key, that several producers add to and several readers get, within this process."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
-from ..core.disk.files import opened
-from ..core.errors import ArgumentError, RangeError
-from ..core.wanted import wanted
-from ..ndarray import NDArray
-from ..ndarray.files.stored import FileSource
-from ..ndarray.sparse import retain
-from .optim.optimizer_base import Optimizer
-from .optim.updater import get_updater, Updater
-
-TYPES = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
+from ...core import BindError, MXLiteError, nearest, replacing, ShapeError, StateError, UnknownNameError
+from ...core.disk.files import opened
+from ...core.errors import ArgumentError, RangeError
+from ...core.wanted import wanted
+from ...ndarray import NDArray
+from ...ndarray.files.stored import FileSource
+from ...ndarray.sparse import retain
+from ..optim.optimizer_base import Optimizer
+from ..optim.updater import get_updater, Updater
 
 Keyed = tuple[Any, list[NDArray]]
-
-
-def create(name: str = "local") -> KVStore:
-    """A store of that type; within one process all types are the same.
-
-    Raises MXLiteError for 'dist_sync' and its like, which need several machines.
-    """
-    if not isinstance(name, str):
-        raise ArgumentError(f"The type of a KVStore is text such as 'local', got {name!r}.")
-    kind = name.lower()
-    if "dist" in kind or kind in ("p3", "horovod", "byteps"):
-        raise MXLiteError(
-            f"kvstore {name!r}: training on several machines is not supported; 'local' and 'device' are."
-        )
-    if kind not in TYPES:
-        raise UnknownNameError(
-            f"There is no kvstore {name!r}.{nearest(kind, TYPES)} Known: {', '.join(TYPES)}."
-        )
-    return KVStore(kind)
 
 
 class KVStore:
@@ -84,6 +63,14 @@ class KVStore:
             if k in self._stored:
                 raise BindError(f"KVStore: key {k!r} has been initialised already.")
             self._stored[k] = values[0].copy()
+            self._share(self._stored[k])
+
+    def _share(self, array: NDArray) -> None:
+        """Give all workers the array of the first."""
+
+    def _of_all_workers(self, key: Any, total: NDArray) -> NDArray:
+        """The sum of what all workers push at one time."""
+        return total
 
     def adopt(self, key: Any, array: NDArray, index: Any) -> None:
         """Store this very array, not a copy; the updater knows it as `index`.
@@ -103,6 +90,7 @@ class KVStore:
                 total = total + other.as_in_context(total.context)
             if total.shape != stored.shape:
                 raise ShapeError(f"KVStore: {k!r} is {stored.shape}, but {total.shape} was pushed.")
+            total = self._of_all_workers(k, total)
             if self._updater is None:
                 total.copyto(stored)
             else:
@@ -190,8 +178,12 @@ class KVStore:
             raise StateError("KVStore: there are no optimizer states; call set_optimizer first.")
         return self._updater
 
+    def barrier(self) -> None:
+        """Wait until all workers are here: there is one."""
+
     def _barrier(self) -> None:
-        """Wait for all workers: there is one."""
+        """MXNet's name of `barrier`."""
+        self.barrier()
 
     # -- keys ----------------------------------------------------------------------------------
 
