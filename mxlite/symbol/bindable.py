@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..executor import Calibration, Executor
     from ..executor.request.bind_request import Offload
     from ..memplan import Device, MemoryPlan
+    from ..memplan.cost.rank_link import RankLink
 
 
 class Bindable:
@@ -40,6 +41,8 @@ class Bindable:
         loss_scale: float | None = None,
         device: Device | str | None = None,
         offload: Offload = None,
+        ranks: int = 1,
+        link: RankLink | str | None = None,
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
@@ -65,6 +68,8 @@ class Bindable:
             loss_scale=loss_scale,
             device=device,
             offload=offload,
+            ranks=ranks,
+            link=link,
         )
         return memory_plan(request)
 
@@ -134,6 +139,7 @@ class Bindable:
         offload: Offload = None,
         streams: int = 1,
         ranks: int = 1,
+        link: RankLink | str | None = None,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -152,7 +158,8 @@ class Bindable:
         offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
         many bytes. On mx.cpu() that is a simulation, and saves nothing.
         streams: streams of kernels that a GPU may run in parallel, where the plan leaves them unordered.
-        ranks: processes of the job; an update inside the step then sums its gradients over them.
+        ranks: processes of the job; an update inside the step then sums its gradients over them. link: what
+        carries these, as "10Gbit/s" or "20GB/s,5us": updates wait so long for their sums.
         group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
         """
         if group2ctx is not None:
@@ -177,6 +184,7 @@ class Bindable:
             offload=offload,
             streams=streams,
             ranks=ranks,
+            link=link,
         )
         made = simple_bind(request, shared_exec=shared_exec, plan=plan)
         if group2ctx is not None:

@@ -206,7 +206,8 @@ def distinct_calls(lowered: Lowered) -> dict[str, int]:
 
 def _counted(lowered: Lowered) -> list[int]:
     """The tasks that take time."""
-    return [c for c, task in enumerate(lowered.problem.tasks) if not task.preview]
+    tasks = lowered.problem.tasks
+    return [c for c, task in enumerate(tasks) if not (task.preview or task.collective)]
 
 
 def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lowered:

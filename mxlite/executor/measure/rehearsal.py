@@ -104,8 +104,9 @@ def succeeds(call: Run) -> bool:
 
 
 def can_be_run(call: Call) -> bool:
-    """True if a call needs only its arrays."""
-    return "state" not in call.kernel.signature.services
+    """True if a call needs only its arrays, and no other ranks."""
+    op = call.node.op
+    return "state" not in call.kernel.signature.services and not (op and op.waits_for_others)
 
 
 def fill(backend: Backend, array: Any) -> None:

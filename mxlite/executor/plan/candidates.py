@@ -23,6 +23,7 @@ from ...memplan import (
     Template,
 )
 from ...memplan.cost.device import device_of
+from ...memplan.order.messages import with_messages
 from ..measure.calibration import with_measured_costs
 from ..request.amp import mixed, typed
 from ..request.bind_request import BindRequest
@@ -45,10 +46,13 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
 ANOTHER_ORDER = "tasks in another order"
 """Name of a step that differs from the usual one in nothing else."""
 
+WAITING = "kernels that wait for messages"
+"""Name of the step whose updates come as soon as their sums over ranks."""
+
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only", "ranks",
+    "forward_only", "ranks", "rank_link",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -232,9 +236,15 @@ class Candidates:
         )
         if self.is_measured:
             found = self.measure(found, self.request.budget)
-        found = replace(found, problem=replace(found.problem, host=self.request.host))
+        problem = self._with_messages(replace(found.problem, host=self.request.host))
+        found = replace(found, problem=problem)
         self.made.append(Candidate(found, infer, infer_plan))
         return found
+
+    def _with_messages(self, problem: Problem, overlap: bool = True) -> Problem:
+        """`problem` with the times of its messages to other ranks."""
+        link, ranks = self.request.rank_link, self.request.ranks
+        return problem if ranks == 1 else with_messages(problem, link, ranks, overlap=overlap)
 
     def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> LazySteps:
         """Without a budget and within one; each says whether its step is light. `advise`: see LazySteps."""
@@ -260,6 +270,8 @@ class Candidates:
             if variant.applies(made) and variant.pays(made):
                 lowered = self._lowered(self.usual_step, order, light, variant)
                 found.append((lowered.problem, variant.instead))
+        if self.request.ranks > 1:
+            found.append((self._waiting(usual), WAITING))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
         other = reorder_within(usual.listed, usual.order, usual.step.num_constant)
@@ -273,6 +285,14 @@ class Candidates:
         """An existing step, with its tasks in another order."""
         made = next(m for m in self.made if m.train is lowered)
         found = lowered.in_order(order)
+        found = replace(found, problem=self._with_messages(found.problem))
+        self.made.append(replace(made, train=found))
+        return found.problem
+
+    def _waiting(self, lowered: Lowered) -> Problem:
+        """An existing step whose kernels wait for each message."""
+        made = next(m for m in self.made if m.train is lowered)
+        found = replace(lowered, problem=self._with_messages(lowered.problem, overlap=False))
         self.made.append(replace(made, train=found))
         return found.problem
 

@@ -17,6 +17,7 @@ from typing import Any
 from ...core import BindError, BudgetError, Context, nearest, parse_bytes
 from ...graph import Graph, Shape, UpdateRule
 from ...memplan import Device, HostLink, STRATEGIES
+from ...memplan.cost.rank_link import RankLink
 from ..plan.metrics import Counted
 from .amp import amp_dtype, LossScale
 from .watch import Watch
@@ -39,7 +40,8 @@ class BindRequest:
     on a GPU. `metrics` are what a training step adds up besides, see `metrics.py`; `watch` says which inner
     results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
     forward(is_train=False) is all that may be run. `ranks` is the number of processes, each with a batch of
-    its own, over which an update inside the step sums its gradients.
+    its own, over which an update inside the step sums its gradients; `link` is what carries them, such as
+    "10Gbit/s", and `rank_link` the planner's form of it.
     """
 
     graph: Graph
@@ -60,10 +62,12 @@ class BindRequest:
     watch: Watch | None = None
     forward_only: bool = False
     ranks: int = 1
+    link: RankLink | str | None = None
     budget: int | None = field(init=False)
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
     host: HostLink | None = field(init=False)
+    rank_link: RankLink = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises what is wrong with the options: BindError, BudgetError, DTypeError."""
@@ -81,6 +85,7 @@ class BindRequest:
             scale=LossScale.of(self.loss_scale, amp, self.optimizer is not None),
             rule=update_rule(self.optimizer),
             host=host_link(self.offload),
+            rank_link=RankLink.of(self.link),
         )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
