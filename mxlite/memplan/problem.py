@@ -81,7 +81,6 @@ class Task:
     threads: int = 0
     forms: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     collective: bool = field(default=False, repr=False)
-    not_before: int = field(default=-1, repr=False)
 
     def with_form(self, form: tuple[int, int]) -> Task:
         """The task with the threads and the workspace of one of its kernel's forms."""
@@ -171,8 +170,6 @@ class Problem:
             text += f" cache {self.cache_bytes} others {self.others_bytes_per_s!r}"
         if self.base_seconds:
             text += f" base {self.base_seconds!r}"
-        if delayed := [(t, x.not_before) for t, x in enumerate(self.tasks) if x.not_before >= 0]:
-            text += f" delayed {delayed}"
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property

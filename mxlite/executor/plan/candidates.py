@@ -19,11 +19,12 @@ from ...memplan import (
     MemoryPlan,
     plan_memory,
     Problem,
+    reorder,
     reorder_within,
     Template,
 )
 from ...memplan.cost.device import device_of
-from ...memplan.order.messages import with_messages
+from ...memplan.order.messages import overlapped, with_message_times
 from ..measure.calibration import with_measured_costs
 from ..request.amp import mixed, typed
 from ..request.bind_request import BindRequest
@@ -236,15 +237,19 @@ class Candidates:
         )
         if self.is_measured:
             found = self.measure(found, self.request.budget)
-        problem = self._with_messages(replace(found.problem, host=self.request.host))
-        found = replace(found, problem=problem)
-        self.made.append(Candidate(found, infer, infer_plan))
-        return found
+        found = replace(found, problem=replace(found.problem, host=self.request.host))
+        self.made.append(Candidate(self._beside_messages(found), infer, infer_plan))
+        return self.made[-1].train
 
-    def _with_messages(self, problem: Problem, overlap: bool = True) -> Problem:
-        """`problem` with the times of its messages to other ranks."""
+    def _beside_messages(self, lowered: Lowered, overlap: bool = True) -> Lowered:
+        """`lowered` with the times of its messages to other ranks, in an order in which they `overlap`."""
         link, ranks = self.request.rank_link, self.request.ranks
-        return problem if ranks == 1 else with_messages(problem, link, ranks, overlap=overlap)
+        if ranks == 1:
+            return lowered
+        if overlap:
+            order = overlapped(lowered.problem, link, ranks)
+            lowered = lowered.in_order(tuple(lowered.order[t] for t in order))
+        return replace(lowered, problem=with_message_times(lowered.problem, link, ranks))
 
     def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> LazySteps:
         """Without a budget and within one; each says whether its step is light. `advise`: see LazySteps."""
@@ -259,6 +264,7 @@ class Candidates:
         less may be that, as it also moves less.
         """
         usual = self._lowered(self.usual_step, order, light)
+        alone = usual.order if self.request.ranks == 1 else reorder(usual.listed, usual.step.num_constant)
         found = [(usual.problem, "")]
         low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)
         for variant in low_memory.of(Stage.FORWARD_VARIANT):
@@ -271,28 +277,20 @@ class Candidates:
                 lowered = self._lowered(self.usual_step, order, light, variant)
                 found.append((lowered.problem, variant.instead))
         if self.request.ranks > 1:
-            found.append((self._waiting(usual), WAITING))
+            found.append((self._in_order(usual, alone, overlap=False), WAITING))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
-        other = reorder_within(usual.listed, usual.order, usual.step.num_constant)
-        if other != usual.order:
+        other = reorder_within(usual.listed, alone, usual.step.num_constant)
+        if other != alone:
             found.append((self._in_order(usual, other), ANOTHER_ORDER))
         for problem, instead in found:
             if problem is not first:
                 yield self._against(problem, first, instead or f"no {how}")
 
-    def _in_order(self, lowered: Lowered, order: tuple[int, ...]) -> Problem:
-        """An existing step, with its tasks in another order."""
+    def _in_order(self, lowered: Lowered, order: tuple[int, ...], overlap: bool = True) -> Problem:
+        """An existing step, with its tasks in another order; messages may `overlap` with its kernels."""
         made = next(m for m in self.made if m.train is lowered)
-        found = lowered.in_order(order)
-        found = replace(found, problem=self._with_messages(found.problem))
-        self.made.append(replace(made, train=found))
-        return found.problem
-
-    def _waiting(self, lowered: Lowered) -> Problem:
-        """An existing step whose kernels wait for each message."""
-        made = next(m for m in self.made if m.train is lowered)
-        found = replace(lowered, problem=self._with_messages(lowered.problem, overlap=False))
+        found = self._beside_messages(lowered.in_order(order), overlap)
         self.made.append(replace(made, train=found))
         return found.problem
 

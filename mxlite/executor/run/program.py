@@ -301,21 +301,20 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
     """The segment of each step: runs of `size` steps, cut after the constant ones and the forward pass, and
     around previews.
 
-    Each copy is a segment by itself, and so is each collective; one begins with each reader of a sum over
-    ranks.
+    Each copy is a segment by itself, and so is each collective; one ends where a value that it sends is made.
     """
     schedule, tasks = plan.schedule, plan.problem.tasks
     result: list[int] = []
     group, taken, cuts = -1, size, {num_constant, schedule.num_forward}
     is_preview = False
-    sums = {v for task in tasks if task.collective for v in task.outputs}
+    sent = {v for task in tasks if task.collective for v in task.inputs}
     for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
         was, is_preview = is_preview, kind == RUN and tasks[t].preview
         alone = is_alone(plan, s)
-        waits = bool(sums) and not sums.isdisjoint(tasks[t].inputs)
-        if taken == size or alone or waits or s in cuts or was != is_preview:
+        if taken == size or alone or s in cuts or was != is_preview:
             group, taken = group + 1, 0
-        taken = size if alone else taken + 1
+        sends = bool(sent) and not sent.isdisjoint(tasks[t].outputs)
+        taken = size if alone or sends else taken + 1
         result.append(group)
     return result
 

@@ -58,7 +58,7 @@ def structure(problem: Problem) -> Structure:
         tuple(
             (
                 t.op, t.inputs, t.outputs, t.in_place, t.mutates, t.recomputable, t.cheap, t.update, t.mirror,
-                t.stage, t.always, t.preview, t.not_before,
+                t.stage, t.always, t.preview,
             )
             for t in problem.tasks
         ),

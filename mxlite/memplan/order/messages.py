@@ -1,56 +1,76 @@
-"""Messages among ranks beside the kernels: their modelled time, and where updates wait for them.
+"""Messages among ranks beside the kernels: their modelled time, and their places in the order of tasks.
 
-Messages go one after another, as soon as what they carry is there, and kernels do not wait for them: only an
-update that reads a sum over ranks does. So the update is placed behind the backward task during which the sum
-arrives; its gradient lives until then, which is what overlap costs:
+Messages go one after another, each as soon as what it carries is there, and kernels do not wait for them. The
+place of a message in the order is where it must have ended: there its readers come, and later tasks may reuse
+its bytes. So it is placed behind the backward task during which it ends by the modelled clock; its gradient
+lives until then, which is what overlap costs:
 
-    kernels    | d4 | d3 | d2 | d1 | w4 w3 w2 w1
-    messages        [== sum4 ==][== sum3 ==] ...
-    update of 4                 ^ not before d2
+    kernels    | d4 | d3 | d2 | d1 |
+    messages        [== sum4 ==][== sum3 ==][== sum2 ==] ...
+    order        d4   d3   d2   sum4   d1   sum3   sum2   sum1
 
-The last messages have no kernels left to hide behind: the step takes that much longer. Without overlap each
-update comes at once, and the kernels wait for the whole message before it: fewer bytes, more time.
+The last messages have no kernels left to hide behind: the step takes that much longer. If instead each has
+its place right behind its gradient, kernels wait for all of it: fewer bytes, more time.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..cost.rank_link import RankLink
-from ..problem import Problem
+from ..problem import Problem, Task
 
 
-def with_messages(problem: Problem, link: RankLink, ranks: int, *, overlap: bool) -> Problem:
-    """`problem` with the modelled time of its messages, and with updates that come later if they `overlap`.
+def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
+    """The tasks of `problem` in an order in which kernels wait for no message that could have ended later.
 
-    Seconds are those for which kernels wait: of each message, or of those at the end. O(tasks).
+    A permutation: entry i is the number of the task that is to be the i-th. Messages stay in their order.
+    O(tasks).
     """
-    tasks, n = list(problem.tasks), problem.num_forward
-    took = {t: link.seconds(problem.message_bytes(t), ranks) for t, x in enumerate(tasks) if x.collective}
-    if not took:
-        return problem
-    for t, seconds in took.items():
-        tasks[t] = replace(tasks[t], seconds=0.0 if overlap else seconds)
-    if not overlap:
-        updates = (t for t in problem.updates if tasks[t].not_before >= 0)
-        for t in updates:
-            tasks[t] = replace(tasks[t], not_before=-1)
-        return replace(problem, tasks=tuple(tasks))
-    clock = busy_until = 0.0
-    arrives: dict[int, float] = {}
-    over: list[tuple[float, int]] = []  # when each backward task is over
+    tasks, order = problem.tasks, list[int]()
+    clock = stream = 0.0
+    waiting: deque[tuple[float, int]] = deque()  # messages with their ends, in their order
+    pending: set[int] = set()  # what they write
+    made: dict[int, float] = {}  # when each value is there
     for t, task in enumerate(tasks):
-        if t in took:
-            busy_until = arrives[t] = max(clock, busy_until) + took[t]
-        elif not task.update:
+        if task.collective:
+            stream = max(_ready(made, task), stream) + link.seconds(problem.message_bytes(t), ranks)
+            waiting.append((stream, t))
+            pending.update(task.outputs)
+            continue
+        while waiting and (task.update or not pending.isdisjoint(task.inputs)):
+            order.append(waiting.popleft()[1])
+            pending.difference_update(tasks[order[-1]].outputs)
+        order.append(t)
+        clock += task.seconds
+        made.update(dict.fromkeys(task.outputs, clock))
+        while waiting and waiting[0][0] <= clock:
+            order.append(waiting.popleft()[1])
+            pending.difference_update(tasks[order[-1]].outputs)
+    return (*order, *(t for _, t in waiting))
+
+
+def with_message_times(problem: Problem, link: RankLink, ranks: int) -> Problem:
+    """`problem` with the seconds for which its kernels wait for each message, in the order that it has.
+
+    A message begins when its last input is made and the message before it is over. O(tasks).
+    """
+    tasks = list(problem.tasks)
+    clock = stream = 0.0
+    made: dict[int, float] = {}  # when each value is there
+    for t, task in enumerate(tasks):
+        if task.collective:
+            stream = max(_ready(made, task), stream) + link.seconds(problem.message_bytes(t), ranks)
+            tasks[t] = replace(task, seconds=max(0.0, stream - clock))
+            clock = max(clock, stream)
+        else:
             clock += task.seconds
-            if t >= n:
-                over.append((clock, t))
-    last = max(took)
-    tasks[last] = replace(tasks[last], seconds=max(0.0, busy_until - clock))
-    for t in problem.updates:
-        awaited = [arrives[p] for v in tasks[t].inputs if (p := problem.producer[v]) in arrives]
-        if awaited and over:
-            at = next((b for end, b in over if end >= max(awaited)), over[-1][1])
-            tasks[t] = replace(tasks[t], not_before=at)
+        made.update(dict.fromkeys(task.outputs, stream if task.collective else clock))
     return replace(problem, tasks=tuple(tasks))
+
+
+def _ready(made: Mapping[int, float], message: Task) -> float:
+    """When all that a message carries is there."""
+    return max((made.get(v, 0.0) for v in message.inputs), default=0.0)

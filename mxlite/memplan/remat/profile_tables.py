@@ -68,7 +68,7 @@ class Tables:
         after, behind = [], []
         for i, t in enumerate(self.updates):
             made = {p for v in tasks[t].inputs if (p := problem.producer[v]) >= n}
-            waits = {t for v in tasks[t].mutates for t in touching.get(v, ())} | made | {tasks[t].not_before}
+            waits = {t for v in tasks[t].mutates for t in touching.get(v, ())} | made
             after.append(max((self.number[p] for p in waits if p in self.number), default=never))
             behind += [(i, p) for p in sorted(waits) if p < n and self.droppable[p]]
         self.update_after = np.array(after, np.int64)

@@ -291,9 +291,7 @@ def _number(
 
 
 def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Put each update right after the last step that writes its inputs or reads what it changes, or after the
-    task before which it must not run.
-    """
+    """Put each update right after the last step that writes its inputs or reads what it changes."""
     if not problem.updates:
         return steps
     tasks, producer, touched = problem.tasks, problem.producer, problem.updated_inputs
@@ -312,8 +310,6 @@ def _with_updates(problem: Problem, steps: list[tuple[int, int]]) -> list[tuple[
                 at = made_at[p]
         for v in tasks[t].mutates:
             at = max(at, last_read.get(v, 0))
-        if tasks[t].not_before >= 0:
-            at = max(at, made_at[tasks[t].not_before])
         behind.setdefault(at, []).append(t)
     merged: list[tuple[int, int]] = []
     for s, step in enumerate(steps):
