@@ -184,7 +184,7 @@ def lower_graph(
                 always=tuple(o for n, o in zip(names, outs) if o >= 0 and n in kernel.always),
                 threads=crew.threads if crew.threads != crews.most else 0,
                 forms=crew.forms if "work" in kernel.signature.services else (),
-                collective=op.waits_for_others,
+                exchanges=sum(values[ins[n]].nbytes for n in op.exchanged(node.attrs)),
             )
         )
     return LoweredGraph(

@@ -6,5 +6,10 @@ Start reading at `communicator.py`. `python -m mxlite.launch -n 4 train.py` star
 from .agreement import dissenters as dissenters, in_words as in_words
 from .buckets import bucket_workspace as bucket_workspace, buckets as buckets, sum_bucket as sum_bucket
 from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
-from .ordered_sum import sum_over_ranks as sum_over_ranks, sum_workspace as sum_workspace
+from .ordered_sum import (
+    reduce_and_gather as reduce_and_gather,
+    shard_length as shard_length,
+    sum_over_ranks as sum_over_ranks,
+    sum_workspace as sum_workspace,
+)
 from .world import current as current, join as join, WIRE as WIRE

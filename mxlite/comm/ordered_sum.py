@@ -16,7 +16,7 @@ next piece leaves when the one before it is summed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,13 @@ def sum_workspace(count: int, itemsize: int, ranks: int) -> int:
     return min(IN_FLIGHT, -(-count // piece) if piece else 0) * _slot(piece, itemsize, ranks)
 
 
+def shard_length(count: int, itemsize: int, ranks: int) -> int:
+    """The most elements of an array of `count` that one rank adds up: its parts of all pieces."""
+    step = PIECE // itemsize
+    whole, rest = divmod(count, step)
+    return whole * -(-step // ranks) + -(-rest // ranks)
+
+
 def sum_over_ranks(comm: Communicator, array: Any, work: Any) -> None:
     """Replace `array`, 1-D and contiguous, by its sum over all ranks. Every rank calls it with one of its
     size.
@@ -59,16 +66,34 @@ def sum_over_ranks(comm: Communicator, array: Any, work: Any) -> None:
     """
     if comm.size == 1:
         return
+
+    def keep(part: slice, own: slice, total: Any) -> None:
+        array[part] = total
+
+    reduce_and_gather(comm, array, array, work, keep)
+
+
+def reduce_and_gather(
+    comm: Communicator, array: Any, result: Any, work: Any, put: Callable[[slice, slice, Any], None]
+) -> None:
+    """Sum `array` over all ranks, and give all ranks what each has put into its part of `result`.
+
+    Both are 1-D, contiguous, of one size and type; they may be the same. `put(part, own, total)` is called on
+    each rank for its part of each piece: `total` is the sum, `part` is where it lies in the array, `own`
+    where in an array of just this rank's parts. It writes `result[part]`.
+    """
     step = PIECE // array.itemsize
     slot = _slot(min(array.size, step), array.itemsize, comm.size)
-    pieces = [
-        _Piece(comm, array[at : at + step], work[n % IN_FLIGHT * slot :][:slot])
-        for n, at in enumerate(range(0, array.size, step))
-    ]
+    pieces, done = list[_Piece](), 0
+    for n, at in enumerate(range(0, array.size, step)):
+        piece = _Piece(comm, array, result, slice(at, min(at + step, array.size)), done)
+        piece.lie_in(work[n % IN_FLIGHT * slot :][:slot])
+        pieces.append(piece)
+        done = piece.own.stop
     for piece in pieces[:IN_FLIGHT]:
         piece.scatter()
     for n, piece in enumerate(pieces):
-        piece.gather()
+        piece.gather(put)
         if n + IN_FLIGHT < len(pieces):
             pieces[n + IN_FLIGHT].scatter()
     for piece in pieces:
@@ -76,46 +101,61 @@ def sum_over_ranks(comm: Communicator, array: Any, work: Any) -> None:
 
 
 class _Piece:
-    """A piece of an array on its way: scattered, summed, gathered."""
+    """A piece of an array on its way: scattered, summed, gathered.
 
-    __slots__ = ("_array", "_bytes", "_comm", "_counts", "_received", "_request", "_total", "_wide")
+    `part` is this rank's part of it in the array, `own` the same among this rank's parts.
+    """
+
+    __slots__ = ("_array", "_comm", "_counts", "_received", "_request", "_result", "_wide", "own", "part")
 
     _request: Request
+    _received: Any
+    _wide: Any
 
-    def __init__(self, comm: Communicator, array: Any, work: Any) -> None:
-        self._comm, self._array = comm, array
-        counts = parts(array.size, comm.size)
-        own = counts[comm.rank]
-        start = sum(counts[: comm.rank])
-        self._bytes = array.view(np.uint8)
+    def __init__(self, comm: Communicator, array: Any, result: Any, place: slice, done: int) -> None:
+        self._comm = comm
+        self._array, self._result = array[place], result[place]
+        counts = parts(self._array.size, comm.size)
+        start = place.start + sum(counts[: comm.rank])
+        self.part = slice(start, start + counts[comm.rank])
+        self.own = slice(done, done + counts[comm.rank])
         self._counts = [n * array.itemsize for n in counts]
-        self._received = work[: comm.size * own * array.itemsize]
-        self._total = array[start : start + own]
+
+    def lie_in(self, work: Any) -> None:
+        """Take the scratch."""
+        dtype, count = self._array.dtype, self.own.stop - self.own.start
+        nbytes = self._comm.size * count * dtype.itemsize
+        self._received = work[:nbytes].view(dtype).reshape(self._comm.size, count)
         self._wide = None
-        if array.itemsize == 2 and is_floating(array.dtype):
-            at = -(-len(self._received) // ALIGN) * ALIGN
-            self._wide = work[at : at + 4 * own].view(np.float32)
+        if dtype.itemsize == 2 and is_floating(dtype):
+            at = -(-nbytes // ALIGN) * ALIGN
+            self._wide = work[at : at + 4 * count].view(np.float32)
 
     def scatter(self) -> None:
         """Send each rank its part."""
         own = [self._counts[self._comm.rank]] * self._comm.size
-        self._request = self._comm.all_to_all(self._bytes, self._counts, self._received, own)
+        received = self._received.reshape(-1).view(np.uint8)
+        self._request = self._comm.all_to_all(self._array.view(np.uint8), self._counts, received, own)
 
-    def gather(self) -> None:
-        """Add up what has come, and give it to all."""
+    def gather(self, put: Callable[[slice, slice, Any], None]) -> None:
+        """Add up what has come, have it put, and give the result to all."""
         self._comm.wait(self._request)
-        rows = self._received.view(self._array.dtype).reshape(self._comm.size, -1)
-        self._add(list(rows))
-        self._request = self._comm.all_gather(self._bytes, self._counts)
+        put(self.part, self.own, self._total())
+        self._request = self._comm.all_gather(self._result.view(np.uint8), self._counts)
 
-    def _add(self, rows: Sequence[Any]) -> None:
-        total = self._total if self._wide is None else self._wide
-        total[...] = rows[0]
-        join = np.bitwise_or if total.dtype == np.uint8 else np.add
-        for row in rows[1:]:
-            join(total, row, out=total)
+    def _total(self) -> Any:
+        """The sum of the rows received, in the first of them."""
+        first, *rows = self._received
+        join = np.bitwise_or if first.dtype == np.uint8 else np.add
+        total = first
         if self._wide is not None:
-            self._total[...] = total
+            total = self._wide
+            total[...] = first
+        for row in rows:
+            join(total, row, out=total)
+        if total is not first:
+            first[...] = total
+        return first
 
     def finish(self) -> None:
         """Wait until all ranks' parts are there."""

@@ -169,7 +169,6 @@ class Op:
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`
     recomputable: ClassVar[bool] = True  # forward may run twice in a step
-    waits_for_others: ClassVar[bool] = False  # forward exchanges messages with other ranks of the job
 
     # input -> the `d_<output>` that *is* its gradient: no kernel, no copy. An input that is in
     # neither this nor `backward`'s outputs has no gradient.
@@ -252,6 +251,11 @@ class Op:
     def shape_only_names(cls, a: Any) -> tuple[str, ...]:
         """`shape_only`; override when it depends on `a`, as for an operator of any number of inputs."""
         return cls.shape_only
+
+    @classmethod
+    def exchanged(cls, a: Any) -> tuple[str, ...]:
+        """Inputs that forward adds up over the ranks of a job, by messages among them; usually none."""
+        return ()
 
     @classmethod
     def preview(cls, node: Node) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -31,6 +31,7 @@ class UpdateRule:
     numbers. `mixed` stands in for `op` where the weight is of 16 bits, with MASTER as its last state; `lazy`
     where the gradient has flags of its rows, which it gets before `hyper`, if the weight is declared as
     row_sparse or `lazy_always`, and `lazy_mixed` where both hold: without these, all rows are changed.
+    `splits`: True if `op` steps each element by itself, so that ranks may step parts of a weight.
     """
 
     op: type[Op]
@@ -41,6 +42,7 @@ class UpdateRule:
     lazy: type[Op] | None = None
     lazy_always: bool = True
     lazy_mixed: type[Op] | None = None
+    splits: bool = False
 
     def lazy_of(self, dtype: Any) -> type[Op] | None:
         """The operator that updates some rows of a weight of this type; None if all rows are changed."""
@@ -81,6 +83,8 @@ def fuse_updates(
     scaling: Scaling | None = None,
     scale: Entry | None = None,
     rows: Mapping[Entry, Entry] = {},
+    hyper: Entry | None = None,
+    done: Container[Entry] = (),
 ) -> Graph:
     """`graph` with one update node for each (parameter variable, gradient entry), as effects.
 
@@ -90,12 +94,14 @@ def fuse_updates(
 
     `rows` are flags of the rows that a weight's gradient can reach: its update is the rule's lazy one.
 
+    Weights in `done` have their updates already, which read `hyper` as these do.
+
     With `scaling` no update runs before all gradients have been checked, so they live until then; `scale`
     is the variable of the loss scale.
     """
-    hyper = variable(HYPER)
+    hyper = variable(HYPER) if hyper is None else hyper
     effects = []
-    extra: list[Node] = [hyper.node]
+    extra: list[Node] = [] if done else [hyper.node]
     rates = hyper
     if scaling is not None and gradients:
         assert scale is not None
@@ -108,6 +114,8 @@ def fuse_updates(
         effects.append(gate)
         rates = Entry(gate)
     for row, (weight, grad) in enumerate(gradients):
+        if weight in done:
+            continue
         dtype = graph.dtypes.get(weight, float32)
         op = rule.op_of(dtype)
         states = [variable(state_name(weight.node.name, s)) for s in rule.states_of(dtype)]

@@ -56,8 +56,8 @@ class Task:
     measured. A `preview` runs where the forward pass is called by itself; a whole step leaves it out,
     and its time does not count. `threads` is the kernel's thread count if that was reduced, else 0.
     `forms` are (threads, workspace) of the kernel as it is and with ever fewer threads, for less workspace
-    and in as many times the time: a plan chooses among them. Results are equal to the bit. A `collective`
-    waits for messages of other ranks; all ranks run theirs in one order.
+    and in as many times the time: a plan chooses among them. Results are equal to the bit. `exchanges` are
+    the bytes of arrays that it adds up with other ranks: all ranks run such tasks in one order.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Task:
     preview: bool = False
     threads: int = 0
     forms: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    collective: bool = field(default=False, repr=False)
+    exchanges: int = field(default=0, repr=False)
 
     def with_form(self, form: tuple[int, int]) -> Task:
         """The task with the threads and the workspace of one of its kernel's forms."""
@@ -319,10 +319,6 @@ class Problem:
             if nbytes > best:
                 best, at = nbytes, t
         return best, at
-
-    def message_bytes(self, t: int) -> int:
-        """Bytes of the arrays that task `t`, a collective, exchanges with other ranks."""
-        return sum(self.values[v].nbytes for v in self.tasks[t].inputs)
 
     def together(
         self,

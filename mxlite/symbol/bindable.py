@@ -43,6 +43,7 @@ class Bindable:
         offload: Offload = None,
         ranks: int = 1,
         link: RankLink | str | None = None,
+        shard: str = "auto",
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
@@ -70,6 +71,7 @@ class Bindable:
             offload=offload,
             ranks=ranks,
             link=link,
+            shard=shard,
         )
         return memory_plan(request)
 
@@ -140,6 +142,7 @@ class Bindable:
         streams: int = 1,
         ranks: int = 1,
         link: RankLink | str | None = None,
+        shard: str = "auto",
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -185,6 +188,7 @@ class Bindable:
             streams=streams,
             ranks=ranks,
             link=link,
+            shard=shard,
         )
         made = simple_bind(request, shared_exec=shared_exec, plan=plan)
         if group2ctx is not None:

@@ -207,7 +207,7 @@ def distinct_calls(lowered: Lowered) -> dict[str, int]:
 def _counted(lowered: Lowered) -> list[int]:
     """The tasks that take time."""
     tasks = lowered.problem.tasks
-    return [c for c, task in enumerate(tasks) if not (task.preview or task.collective)]
+    return [c for c, task in enumerate(tasks) if not (task.preview or task.exchanges)]
 
 
 def costed(lowered: Lowered, seconds: Mapping[str, Seconds], cache: Cache) -> Lowered:

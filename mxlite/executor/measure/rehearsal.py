@@ -106,7 +106,7 @@ def succeeds(call: Run) -> bool:
 def can_be_run(call: Call) -> bool:
     """True if a call needs only its arrays, and no other ranks."""
     op = call.node.op
-    return "state" not in call.kernel.signature.services and not (op and op.waits_for_others)
+    return "state" not in call.kernel.signature.services and not (op and op.exchanged(call.node.attrs))
 
 
 def fill(backend: Backend, array: Any) -> None:

@@ -47,13 +47,16 @@ def measured(lowered: Lowered, budget: int | None) -> Lowered:
 ANOTHER_ORDER = "tasks in another order"
 """Name of a step that differs from the usual one in nothing else."""
 
+SHARDED = "optimizer states shared by the ranks"
+"""Name of the step in which each rank keeps a part of them."""
+
 WAITING = "kernels that wait for messages"
 """Name of the step whose updates come as soon as their sums over ranks."""
 
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only", "ranks", "rank_link",
+    "forward_only", "ranks", "rank_link", "shard",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -185,18 +188,16 @@ class Candidates:
 
     @cached_property
     def usual_step(self) -> PlannedStep:
-        return self._step(self.simple)
+        return self._step(self.simple, self.request.shard == "optimizer" and self.request.may_shard)
 
-    def _step(self, graph: Graph) -> PlannedStep:
-        """The training step for `graph`."""
+    def _step(self, graph: Graph, shard: bool = False) -> PlannedStep:
+        """The training step for `graph`; `shard`: ranks share the optimizer's states."""
         if not self.trains:
             return forward_step(graph, self.data, train=not self.request.forward_only)
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
-        ranks = self.request.ranks
-        step = training_step(
-            graph, self.data, self.requests, rule, scaling, looked.count, looked.points, ranks
-        )
+        told = looked.count, looked.points, self.request.ranks, shard
+        step = training_step(graph, self.data, self.requests, rule, scaling, *told)
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
     def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:
@@ -278,6 +279,9 @@ class Candidates:
                 found.append((lowered.problem, variant.instead))
         if self.request.ranks > 1:
             found.append((self._in_order(usual, alone, overlap=False), WAITING))
+        if self.request.shard == "auto" and self.request.may_shard:
+            sharded = self._lowered(self._step(self.simple, shard=True), order, light)
+            found.append((sharded.problem, SHARDED))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
         other = reorder_within(usual.listed, alone, usual.step.num_constant)

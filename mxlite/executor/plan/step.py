@@ -41,7 +41,7 @@ from ...graph import (
 )
 from ...graph.update import HISTORY, HYPER
 from ...ops import find_op
-from .rank_sums import summed_over_ranks
+from .rank_sums import summed_over_ranks, with_sharded_updates
 from .row_gradients import is_row_sparse, touched_rows
 
 Key = tuple[str, Any]
@@ -173,6 +173,7 @@ def training_step(
     count: int | None = None,
     points: Sequence[str] = (),
     ranks: int = 1,
+    shard: bool = False,
 ) -> PlannedStep:
     """Forward, backward and, with `rule`, the update of every argument whose request is not 'null'.
 
@@ -209,9 +210,8 @@ def training_step(
         flags = {x: flags[x] for x in lazy if rule.lazy_of(graph.dtypes.get(x, float32))}
         if flags:
             trained = replace(trained, order=(*trained.nodes, *made))
-        if ranks > 1 and found:
-            trained, found, flags = _over_ranks(trained, found, flags, ranks)
-        trained = _with_updates(replace(trained, outputs=graph.outputs), rule, found, owned, scaling, flags)
+        trained = replace(trained, outputs=graph.outputs)
+        trained = _with_updates(trained, rule, found, owned, scaling, flags, ranks, shard)
     else:
         flags = {x: f for x, f in flags.items() if grad_req[x.node.name] == "write"}
         if flags:
@@ -239,17 +239,31 @@ def training_step(
 
 
 def _over_ranks(
-    trained: Graph, found: Sequence[tuple[Entry, Entry]], flags: Mapping[Entry, Entry], ranks: int
-) -> tuple[Graph, list[tuple[Entry, Entry]], dict[Entry, Entry]]:
-    """Gradients summed over all ranks, and flags of the rows that the gradient of any rank reaches."""
+    trained: Graph,
+    rule: UpdateRule | None,
+    found: Sequence[tuple[Entry, Entry]],
+    flags: Mapping[Entry, Entry],
+    hyper: Entry,
+    ranks: int,
+) -> tuple[Graph, list[tuple[Entry, Entry]], dict[Entry, Entry], dict[Entry, Shape]]:
+    """Gradients summed over all ranks, and flags of the rows that the gradient of any rank reaches.
+
+    With a `rule` the ranks share the updates of large weights; given last are the shapes of their states.
+    """
     shapes, dtypes = dict(trained.shapes), dict(trained.dtypes)
     for weight, gradient in found:
         shapes[gradient], dtypes[gradient] = shapes[weight], dtypes[weight]
     for weight, flag in flags.items():
         shapes[flag], dtypes[flag] = shapes[weight][:1], np.dtype(np.uint8)
-    entries = [*(g for _, g in found), *flags.values()]
-    trained, total = summed_over_ranks(replace(trained, shapes=shapes, dtypes=dtypes), entries, ranks)
-    return trained, [(w, total[g]) for w, g in found], {w: total[f] for w, f in flags.items()}
+    trained = replace(trained, shapes=shapes, dtypes=dtypes)
+    parts: dict[Entry, Shape] = {}
+    token: tuple[Entry, ...] = ()
+    if rule is not None:
+        trained, parts, token = with_sharded_updates(trained, rule, found, flags, hyper, ranks)
+    entries = [*(g for w, g in found if w not in parts), *flags.values()]
+    trained, total = summed_over_ranks(trained, entries, ranks, token)
+    summed = [(w, g if w in parts else total[g]) for w, g in found]
+    return trained, summed, {w: total[f] for w, f in flags.items()}, parts
 
 
 def _with_points_stored(
@@ -306,12 +320,19 @@ def _with_updates(
     owned: _Owned,
     scaling: Scaling | None,
     flags: Mapping[Entry, Entry],
+    ranks: int,
+    shard: bool,
 ) -> Graph:
     """Add an update for each (parameter, gradient); gradients need no storage then, states do."""
+    hyper = variable(HYPER)
+    parts: dict[Entry, Shape] = {}  # of states that ranks share
+    if ranks > 1 and found:
+        shared = rule if shard else None
+        trained, found, flags, parts = _over_ranks(trained, shared, found, flags, hyper, ranks)
     scale = next((Entry(n) for n in trained.variables if n.name == LOSS_SCALE), None)
     if scale is None and scaling is not None:
         scale = variable(LOSS_SCALE)  # of a network that has nothing in 16 bits
-    trained = fuse_updates(trained, rule, found, scaling, scale, flags)
+    trained = fuse_updates(trained, rule, found, scaling, scale, flags, hyper, parts)
     shapes: dict[str, Shape] = {HYPER: (max(1, len(found)), rule.rates)}
     types: dict[str, Any] = {HYPER: "float64"}
     if scaling is not None and found:
@@ -322,7 +343,8 @@ def _with_updates(
         mixed = rule.op_of(dtype) is not rule.op
         for s in rule.states_of(dtype):
             name = state_name(weight.node.name, s)
-            shapes[name], types[name] = trained.shapes[weight], "float32" if mixed else dtype
+            shapes[name] = parts.get(weight, trained.shapes[weight])
+            types[name] = "float32" if mixed else dtype
     trained = infer_types(infer_shapes(trained, shapes), types)
     for node in trained.variables:
         if node.name in shapes:

@@ -25,6 +25,7 @@ from .watch import Watch
 Shapes = Mapping[str, Shape]
 
 MOST_STREAMS = 16  # of kernels
+SHARDS = ("auto", "none", "optimizer")
 MOST_RANKS = 65536  # of a job
 
 
@@ -41,7 +42,8 @@ class BindRequest:
     results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
     forward(is_train=False) is all that may be run. `ranks` is the number of processes, each with a batch of
     its own, over which an update inside the step sums its gradients; `link` is what carries them, such as
-    "10Gbit/s", and `rank_link` the planner's form of it.
+    "10Gbit/s", and `rank_link` the planner's form of it. `shard`: "optimizer" if each rank keeps only a part
+    of the optimizer's states, "none", or "auto" for whichever is faster within the budget.
     """
 
     graph: Graph
@@ -63,6 +65,7 @@ class BindRequest:
     forward_only: bool = False
     ranks: int = 1
     link: RankLink | str | None = None
+    shard: str = "auto"
     budget: int | None = field(init=False)
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
@@ -78,6 +81,10 @@ class BindRequest:
             )
         check_streams(self.streams)
         check_ranks(self.ranks)
+        if self.shard not in SHARDS:
+            raise BindError(
+                f"shard must be one of {SHARDS}, got {self.shard!r}.{nearest(self.shard, SHARDS)}"
+            )
         amp = amp_dtype(self.amp)
         checked = dict(
             amp=amp,
@@ -89,6 +96,14 @@ class BindRequest:
         )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def may_shard(self) -> bool:
+        """True if ranks can share the optimizer's states; a loss scale looks at whole sums."""
+        rule = self.rule
+        return (
+            self.ranks > 1 and rule is not None and rule.splits and bool(rule.states) and self.scale is None
+        )
 
 
 def check_streams(streams: int) -> None:

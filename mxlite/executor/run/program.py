@@ -239,7 +239,7 @@ class Program:
                     reads[g][self.arrays[where].var] = None
             if self.rng_var is not None and lowered.calls[t].stream >= 0:
                 reads[g][self.rng_var] = None
-            if plan.problem.tasks[t].collective:
+            if plan.problem.tasks[t].exchanges:
                 writes[g][WIRE] = None
             made_in.update((o, g) for o in schedule.outputs[s] if o >= 0)
             changed = [schedule.value_of[o] for o in schedule.outputs[s] if o >= 0]
@@ -307,7 +307,7 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
     result: list[int] = []
     group, taken, cuts = -1, size, {num_constant, schedule.num_forward}
     is_preview = False
-    sent = {v for task in tasks if task.collective for v in task.inputs}
+    sent = {v for task in tasks if task.exchanges for v in task.inputs}
     for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
         was, is_preview = is_preview, kind == RUN and tasks[t].preview
         alone = is_alone(plan, s)
@@ -322,7 +322,7 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
 def is_collective(plan: MemoryPlan, s: int) -> bool:
     """True if step `s` of the schedule exchanges messages with other ranks."""
     schedule = plan.schedule
-    return schedule.kinds[s] == RUN and plan.problem.tasks[schedule.task[s]].collective
+    return schedule.kinds[s] == RUN and plan.problem.tasks[schedule.task[s]].exchanges > 0
 
 
 def is_alone(plan: MemoryPlan, s: int) -> bool:

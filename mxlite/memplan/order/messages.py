@@ -35,8 +35,8 @@ def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
     pending: set[int] = set()  # what they write
     made: dict[int, float] = {}  # when each value is there
     for t, task in enumerate(tasks):
-        if task.collective:
-            stream = max(_ready(made, task), stream) + link.seconds(problem.message_bytes(t), ranks)
+        if task.exchanges:
+            stream = max(_ready(made, task), stream) + link.seconds(task.exchanges, ranks)
             waiting.append((stream, t))
             pending.update(task.outputs)
             continue
@@ -61,13 +61,13 @@ def with_message_times(problem: Problem, link: RankLink, ranks: int) -> Problem:
     clock = stream = 0.0
     made: dict[int, float] = {}  # when each value is there
     for t, task in enumerate(tasks):
-        if task.collective:
-            stream = max(_ready(made, task), stream) + link.seconds(problem.message_bytes(t), ranks)
+        if task.exchanges:
+            stream = max(_ready(made, task), stream) + link.seconds(task.exchanges, ranks)
             tasks[t] = replace(task, seconds=max(0.0, stream - clock))
             clock = max(clock, stream)
         else:
             clock += task.seconds
-        made.update(dict.fromkeys(task.outputs, stream if task.collective else clock))
+        made.update(dict.fromkeys(task.outputs, stream if task.exchanges else clock))
     return replace(problem, tasks=tuple(tasks))
 
 

@@ -81,7 +81,8 @@ class OperatorOptimizer(Optimizer):
             ops.find_op(f"_lazy_mp_{name}") if mixed and self.lazy_update and self.lazy_mixed else None
         )
         fused = ops.find_op(f"_fused_{name}")
-        return UpdateRule(fused, attrs, states, mixed, rates, lazy, self.lazy_always, lazy_mixed)
+        splits = fused.step_of.splits  # type: ignore[attr-defined]
+        return UpdateRule(fused, attrs, states, mixed, rates, lazy, self.lazy_always, lazy_mixed, splits)
 
 
 def _public(name: str) -> str:

@@ -27,7 +27,6 @@ class SumOverRanks(Op):
     variadic = "args"
     variadic_outputs = "outs"
     recomputable = False
-    waits_for_others = True
 
     @record
     class Attrs:
@@ -48,6 +47,10 @@ class SumOverRanks(Op):
     @classmethod
     def num_outputs_of(cls, a: Any) -> int:
         return int(a.arrays) + 1
+
+    @classmethod
+    def exchanged(cls, a: Any) -> tuple[str, ...]:
+        return tuple(f"arg{i}" for i in range(a.arrays))
 
     @classmethod
     def in_place_options(cls, a: Any) -> dict[str, tuple[str, ...]]:

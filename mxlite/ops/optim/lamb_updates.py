@@ -223,6 +223,7 @@ class lamb_update(Update):
 
     inputs = ("weight", "grad", "mean", "var")
     rates = ("lr", "wd", "t")
+    splits = False
     Attrs = LambAttrs
 
     @classmethod

@@ -56,6 +56,7 @@ class Update(Op):
     step_of: ClassVar[type[Update]]
     form: ClassVar[str] = "plain"
     has_master: ClassVar[bool] = False
+    splits: ClassVar[bool] = True  # each element by itself, so that parts of a weight may be stepped apart
 
     def __init_subclass__(cls) -> None:
         cls.step_of = cls
