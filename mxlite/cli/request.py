@@ -13,12 +13,13 @@ from ..core.bytesize import format_bytes, parse_bytes, UNBOUNDED
 from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.plan.step import input_names
 from ..executor.request.amp import SHORT_NAMES
-from ..executor.request.bind_request import Offload
+from ..executor.request.bind_request import Offload, SHARDS
 from ..formats.building.losses import LOSSES
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
 from ..memplan import MemoryPlan, STRATEGIES
 from ..memplan.cost.device import MEASURED
+from ..memplan.cost.rank_link import RankLink
 from ..module.optim import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, given_shapes, ModelSource, named_options, Shapes
@@ -40,6 +41,9 @@ class Request:
     device: str | None = None
     offload: Offload = None
     gpu: bool = False
+    ranks: int = 1
+    link: str | None = None
+    shard: str = "auto"
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
@@ -62,6 +66,9 @@ class Request:
             amp=self.dtype if self.is_mixed else None,
             device=self.device,
             offload=self.offload,
+            ranks=self.ranks,
+            link=self.link,
+            shard=self.shard,
             **shapes,
         )
 
@@ -114,6 +121,8 @@ class Request:
             parts.append("measured times" if self.device == MEASURED else f"times of {self.device}")
         if self.offload is not None:
             parts.append(f"host memory {self.offload}")
+        if self.ranks > 1:
+            parts.append(f"{self.ranks} ranks over {RankLink.of(self.link)}")
         return ", ".join(parts)
 
 
@@ -158,6 +167,18 @@ def add_request(command: argparse.ArgumentParser, *, batch: bool = True) -> None
         help="within a budget, kept arrays may wait in host memory: what helps, or at most so many bytes",
     )  # fmt: skip
 
+    command.add_argument(
+        "--ranks", type=_positive, default=1, metavar="N",
+        help="processes that train together, each with such a batch and such a budget",
+    )  # fmt: skip
+    command.add_argument(
+        "--link", metavar="RATE", help="what carries messages among ranks, as 10Gbit/s or 20GB/s,5us"
+    )  # fmt: skip
+    command.add_argument(
+        "--shard", choices=SHARDS, default="auto",
+        help="what ranks share instead of having all of it: within a budget, what is faster (default)",
+    )  # fmt: skip
+
 
 def add_model(command: argparse.ArgumentParser, *, optional: bool = False) -> None:
     command.add_argument(
@@ -176,6 +197,12 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
             f"--device takes rates, as 20TFLOP/s,900GB/s, or {MEASURED!r}, got {arguments.device!r}; --gpu "
             f"plans for a GPU, and nothing for this machine's processor."
         )
+    if arguments.ranks > 1 and arguments.optimizer is None:
+        raise MXLiteError(
+            f"--ranks {arguments.ranks}: ranks sum gradients for an update inside the step, which "
+            f"--optimizer names, as in --optimizer adam."
+        )
+    RankLink.of(arguments.link)
     if arguments.loss is not None and not arguments.train:
         raise MXLiteError("--loss is what training needs; --infer has no use for it.")
     text = arguments.model if model is None else model
@@ -189,6 +216,9 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         arguments.device,
         arguments.offload,
         arguments.gpu,
+        arguments.ranks,
+        arguments.link,
+        arguments.shard,
     )
 
 

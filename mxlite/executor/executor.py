@@ -184,6 +184,11 @@ class Executor:
         }
 
     @property
+    def shares_states(self) -> bool:
+        """True if each rank has a part of the optimizer's states, not all of them."""
+        return any(t.exchanges and t.mutates for t in self._planned.train.problem.tasks)
+
+    @property
     def amp(self) -> np.dtype[Any] | None:
         """The 16-bit type of mixed precision, None without."""
         kind: np.dtype[Any] | None = self._request.amp

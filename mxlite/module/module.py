@@ -18,6 +18,7 @@ from ..formats import save_params, stored_params
 from ..io import DataDesc
 from ..memplan import Device
 from ..memplan.cost.device import device_of
+from ..memplan.cost.rank_link import RankLink
 from ..ndarray.files.stored import FileSource
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
@@ -75,6 +76,8 @@ class Module(BoundModule):
     `state_names`: arguments that are neither fed nor trained: they hold what `set_states` gives them.
 
     `streams`: number of kernels that a GPU may run concurrently, where the plan leaves them unordered.
+
+    `link`: what carries messages to other ranks, as "10Gbit/s": the plan's updates wait so long for sums.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Module(BoundModule):
         offload: Offload = None,
         streams: int = 1,
         narrow_params: bool = False,
+        link: str | None = None,
     ) -> None:
         contexts = as_list(context) or [current_context()]
         for c in contexts:
@@ -111,8 +115,17 @@ class Module(BoundModule):
         device_of(device)  # these raise now what binding would raise later
         host_link(offload)
         check_streams(streams)
+        RankLink.of(link)
         training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger_of(logger))
-        options = dict(amp=amp_dtype(amp), device=device, offload=offload, streams=streams, ranks=1)
+        options = dict(
+            amp=amp_dtype(amp),
+            device=device,
+            offload=offload,
+            streams=streams,
+            ranks=1,
+            link=link,
+            shard="none",
+        )
         if narrow_params and amp is None:
             raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
         binding = Binding(symbol, contexts[0], names, **options)

@@ -127,13 +127,17 @@ class Training:
 
     def start(self, optimizer: Any, store: KVStore | None, binding: Binding) -> None:
         """Train with this optimizer from now on, with new states. Nothing changes if no plan has room."""
-        before = self.optimizer, self._updater, binding.group.extra, self._store, binding.options["ranks"]
-        self._store, binding.options["ranks"] = store, 1 if store is None else store.num_workers
+        before = self.optimizer, self._updater, binding.group.extra, self._store
+        options, self._store = dict(binding.options), store
+        binding.options |= {"ranks": self.ranks, "shard": "auto" if binding.group.budget else "none"}
         try:
             self._start(optimizer, binding)
         except MemoryBudgetError:
-            self.optimizer, self._updater, binding.group.extra, self._store, binding.options["ranks"] = before
+            self.optimizer, self._updater, binding.group.extra, self._store = before
+            binding.options |= options
             raise
+        # Programs for other shapes have the same arrays as this one.
+        binding.options["shard"] = "optimizer" if binding.executor.shares_states else "none"
         self.fill_store(binding)
         if self.ranks > 1:
             self._join_ranks(binding)

@@ -30,6 +30,7 @@ from .step import input_names
 
 WORK = 1500  # tasks in all plans made for one error
 ORDINALS = ("first", "second", "third", "fourth")
+RANKS = 64  # at most, of those that are tried
 PLANS = 12  # tries at most, however small the networks
 
 Fixed = Mapping[str, int]
@@ -176,6 +177,7 @@ def advice(question: Question) -> str:
         *_safely(_offload, question, ask),
         *_safely(_input_gradients, question, ask),
         *_safely(_batch, question, ask),
+        *_safely(_ranks, question, ask),
     ]
     if found:
         several = len(question.refused) > 1
@@ -326,6 +328,32 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
         yield "no smaller batch: a batch of 1 does not fit either"
     elif estimate >= 1:
         yield f"{what.format(estimate)}: fits by an estimate; `mxlite fit-batch` finds it by planning"
+
+
+def _ranks(q: Question, ask: _Asker) -> Iterator[str]:
+    """The least number of ranks that make it fit by sharing the optimizer's states."""
+    asked = q.largest.request
+    states = q.lowered.problem.fixed_bytes.get("optimizer", 0)
+    if q.apart or asked.rule is None or not (states and asked.rule.splits) or asked.scale is not None:
+        return
+
+    def over(ranks: int) -> Change:
+        return lambda c: c.asking(ranks=ranks) if c.trains else c
+
+    low, high, fits = asked.ranks, 0, None
+    while (guess := 2 * low if fits is None else (low + high) // 2) <= RANKS and low + 1 != high:
+        if not ask.may(over(guess)):
+            break
+        tried = ask(over(guess))
+        low, high, fits = (low, guess, tried) if tried.fits else (guess, high, fits)
+    what = "{} ranks that share the optimizer's states, each with such a batch (kvstore='dist_sync')"
+    if fits is not None:
+        rest = f"; {low} do not" if 1 < low == high - 1 else ""
+        yield f"{what.format(high)}: {_fits(fits)}{rest}"
+        return
+    spare = states - (q.error.least_feasible_bytes - q.error.budget_bytes)
+    if low == asked.ranks and 0 < states < RANKS * spare:
+        yield f"{what.format(-(-states // spare))}: fits by an estimate"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,9 @@ class RankLink:
                 f"RankLink(bytes_per_s=20e9, latency_s=5e-6)."
             )
 
+    def __str__(self) -> str:
+        return f"{self.bytes_per_s / 1e9:.4g} GB/s"
+
     def seconds(self, nbytes: int, ranks: int) -> float:
         """Modelled time of a sum over `ranks`: each sends its `nbytes`, but for its own part, twice."""
         return 2 * (self.latency_s + nbytes * (ranks - 1) / ranks / self.bytes_per_s)

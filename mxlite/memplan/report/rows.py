@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import fsum
 from typing import TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
@@ -33,6 +34,11 @@ def rows_of(plan: MemoryPlan) -> tuple[list[Row], list[Row]]:
         rows.append(("of it from the outset", percent(problem.slowdown - 1), problem.instead))
     if problem.costs:
         rows.append(("predicted step", f"{1e3 * plan.predicted_seconds:.4g} ms", problem.costs))
+    if messages := [t for t in problem.tasks if t.exchanges]:
+        shared = sum(bool(t.mutates) for t in messages)
+        note = f"in {len(messages)}, {1e3 * fsum(t.seconds for t in messages):.3g} ms of waiting for them"
+        note += f"; {shared} are updates that ranks share" if shared else ""
+        rows.append(("messages to ranks", format_bytes(sum(t.exchanges for t in messages)), note))
     if problem.host is not None:
         wait = 1e3 * plan.schedule.waiting_seconds
         arrays = f"{plan.offloaded} array{'' if plan.offloaded == 1 else 's'} copied out and back"
