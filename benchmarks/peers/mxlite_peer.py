@@ -65,7 +65,9 @@ class MXLite(Peer):
         memory_budget: int | str | None = None,
         device: str | None = None,
         narrow_params: bool = False,
+        kvstore: str | None = None,
     ) -> None:
+        store = None if kvstore is None else mx.kv.create(kvstore)
         self.amp, self.costs = amp, device
         self.options = dict(amp=amp, device=device, narrow_params=narrow_params)
         arrays = {k: Arrays(spec["arrays"], k) for k in ("arg", "aux", "data", "label")}
@@ -92,12 +94,13 @@ class MXLite(Peer):
         self.module.init_params(arg_params=values, aux_params=states)
         if train:
             self.module.init_optimizer(
+                store,
                 optimizer="sgd",
                 optimizer_params=dict(
                     learning_rate=spec["rate"],
                     momentum=spec["momentum"],
                     wd=0.0,
-                    rescale_grad=1 / spec["rows"],
+                    rescale_grad=1 / spec["rows"] / (1 if store is None else store.num_workers),
                 ),
             )
         self.batch = mx.io.DataBatch(list(data.values()), list(label.values()) if train else None)

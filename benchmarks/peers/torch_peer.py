@@ -59,7 +59,7 @@ class PyTorch(Peer):
         if narrow_params:
             net = net.to(torch.bfloat16)
             self.x = [x.to(torch.bfloat16) if x.is_floating_point() else x for x in self.x]
-        self.net = net.train(spec["train"])
+        self.net = net = self.wrapped(net.train(spec["train"]))
         self.autocast = autocast
 
         def objective(*batch: torch.Tensor) -> torch.Tensor:
@@ -76,6 +76,10 @@ class PyTorch(Peer):
     def network(self, spec: dict[str, Any], **options: Any) -> nn.Module:
         kind, own = spec["twin"]
         return twins.TWINS[kind](**own, **options)
+
+    def wrapped(self, net: nn.Module) -> nn.Module:
+        """What is called in its place."""
+        return net
 
     def batch(self, spec: dict[str, Any]) -> tuple[list[torch.Tensor], torch.Tensor]:
         """The network's inputs, and the labels."""
