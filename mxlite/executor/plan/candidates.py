@@ -245,7 +245,7 @@ class Candidates:
     def _beside_messages(self, lowered: Lowered, overlap: bool = True) -> Lowered:
         """`lowered` with the times of its messages to other ranks, in an order in which they `overlap`."""
         link, ranks = self.request.rank_link, self.request.ranks
-        if ranks == 1:
+        if ranks == 1 or link is None:
             return lowered
         if overlap:
             order = overlapped(lowered.problem, link, ranks)

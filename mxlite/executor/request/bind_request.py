@@ -70,7 +70,7 @@ class BindRequest:
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
     host: HostLink | None = field(init=False)
-    rank_link: RankLink = field(init=False)
+    rank_link: RankLink | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises what is wrong with the options: BindError, BudgetError, DTypeError."""
@@ -92,7 +92,7 @@ class BindRequest:
             scale=LossScale.of(self.loss_scale, amp, self.optimizer is not None),
             rule=update_rule(self.optimizer),
             host=host_link(self.offload),
-            rank_link=RankLink.of(self.link),
+            rank_link=None if self.ranks == 1 and self.link is None else RankLink.of(self.link),
         )
         for name, value in checked.items():
             object.__setattr__(self, name, value)

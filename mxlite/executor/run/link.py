@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...backends import Backend, backend_of
+from ...comm import current
+from ...core import BindError
 from ...core.dtype import is_floating
 from ...core.wanted import wanted
 from ...graph import state_name
@@ -57,6 +59,8 @@ def link(
     ctx = request.ctx
     assert ctx is not None
     backend = backend_of(ctx)
+    if request.ranks > 1:
+        _check_job(request, backend)
     backend.prepare()
     allocator = Allocator(ctx, backend, unmade(planned, arrays))
     result = dict(arrays)
@@ -85,6 +89,20 @@ def link(
     if shared_exec is not None and _have_masters_in_common(executor, shared_exec):
         executor._masters = shared_exec._masters
     return executor
+
+
+def _check_job(request: BindRequest, backend: Backend) -> None:
+    """Raise BindError if a step that was planned for several ranks cannot be run by this process."""
+    if backend.is_remote:
+        raise BindError(
+            f"A step for {request.ranks} ranks runs on mx.cpu() so far; for {request.ctx} it can be planned."
+        )
+    comm = current()
+    if comm.size != request.ranks:
+        raise BindError(
+            f"This step is planned for {request.ranks} ranks, but this process is one of {comm.size}. "
+            f"python -m mxlite.launch -n {request.ranks} PROGRAM starts as many."
+        )
 
 
 def _have_masters_in_common(a: Executor, b: Executor) -> bool:
