@@ -112,10 +112,11 @@ class _Piece:
         total = self._total if self._wide is None else self._wide
         total[...] = rows[0]
         join = np.bitwise_or if total.dtype == np.uint8 else np.add
-        for row in rows[1:]:
-            join(total, row, out=total)
-        if self._wide is not None:
-            self._total[...] = total
+        with np.errstate(over="ignore", invalid="ignore"):  # gradients may overflow: a loss scale looks
+            for row in rows[1:]:
+                join(total, row, out=total)
+            if self._wide is not None:
+                self._total[...] = total
 
     def finish(self) -> None:
         """Wait until all ranks' parts are there."""
