@@ -99,6 +99,7 @@ util = _util_names
 # What is loaded when a program first uses it: `_LATER` says so to Python, this block to type checkers.
 if _typing.TYPE_CHECKING:
     from . import (
+        dist as dist,
         executor as executor,
         formats as formats,
         gluon as gluon,
@@ -139,6 +140,7 @@ if _typing.TYPE_CHECKING:
 _LATER = {
     "callback": "module.watch.callback",
     "contrib": "module.contrib",
+    "dist": "dist",
     "executor": "executor",
     "Executor": "executor:Executor",
     "executor_manager": "module.executor_manager",

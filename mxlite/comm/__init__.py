@@ -3,7 +3,7 @@
 Start reading at `communicator.py`. `python -m mxlite.launch -n 4 train.py` starts a job.
 """
 
-from .agreement import dissenters as dissenters, in_words as in_words
+from .agreement import dissenters as dissenters, in_words as in_words, shown as shown
 from .buckets import bucket_workspace as bucket_workspace, buckets as buckets, sum_bucket as sum_bucket
 from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
 from .ordered_sum import (

@@ -10,6 +10,8 @@ import numpy as np
 from .communicator import Communicator
 
 _DIGEST = 16  # bytes
+_SHOWN = 1024
+"""Bytes, at most, of a text that another rank is shown."""
 
 
 def dissenters(comm: Communicator, text: str) -> list[int]:
@@ -24,6 +26,15 @@ def dissenters(comm: Communicator, text: str) -> list[int]:
     digests = [row.tobytes() for row in every]
     usual = max(digests, key=digests.count)
     return [rank for rank, digest in enumerate(digests) if digest != usual]
+
+
+def shown(comm: Communicator, text: str, rank: int) -> str:
+    """The beginning of the `text` that rank `rank` has; every rank calls it."""
+    cut = np.zeros(_SHOWN, np.uint8)
+    own = text.encode()[:_SHOWN]
+    cut[: len(own)] = np.frombuffer(own, np.uint8)
+    comm.wait(comm.broadcast(cut, rank))
+    return cut.tobytes().rstrip(b"\0").decode(errors="ignore")
 
 
 def in_words(ranks: Sequence[int]) -> str:

@@ -151,10 +151,11 @@ class _Piece:
         if self._wide is not None:
             total = self._wide
             total[...] = first
-        for row in rows:
-            join(total, row, out=total)
-        if total is not first:
-            first[...] = total
+        with np.errstate(over="ignore", invalid="ignore"):  # gradients may overflow: a loss scale looks
+            for row in rows:
+                join(total, row, out=total)
+            if total is not first:
+                first[...] = total
         return first
 
     def finish(self) -> None:

@@ -61,9 +61,14 @@ class Watch:
         heard, step, process = time.monotonic(), 0, 0
         before, limit = self._ring.before, config.rank_silence()
         on_this_machine = self._ring.hosts[before] == self._ring.hosts[self.comm.rank]
+        last = heard
         while not self._over.wait(BEAT_S):
             self._ring.send(self.comm.step, os.getpid(), 0)
             now, message = time.monotonic(), self._ring.received()
+            heard += max(
+                0.0, now - last - BEAT_S
+            )  # time in which this thread could not listen does not count
+            last = now
             if message is not None:
                 heard = now
                 if message[0] == _GOODBYE:
@@ -76,7 +81,10 @@ class Watch:
             is_dead = silent > STOPPED_S and on_this_machine and process and not is_running(process)
             if limit and (silent > limit or is_dead):
                 what = "is stopped or dead" if is_dead else f"has been silent for {silent:.0f} s"
-                self.end_job(f"rank {before} {what}; its last step was {step}. The job ends.")
+                self.end_job(
+                    f"rank {before} {what}; the last it told was that it is in step {step}. Rank "
+                    f"{self.comm.rank} is in step {self.comm.step}. The job ends."
+                )
 
 
 def is_running(process: int) -> bool:

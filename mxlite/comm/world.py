@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import atexit
 import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..core.errors import StateError
 from ..core.process import forks
-from ..engine import Var
+from ..engine import get_engine, Var
 from .communicator import Alone, Communicator
+
+if TYPE_CHECKING:
+    from .watch import Watch
 
 WIRE = Var("messages among ranks")
 """Written by every operation that calls the communicator, so that they run in the order of push: all ranks
@@ -46,5 +51,12 @@ def join() -> Communicator:
                 _world, _owner = joined, os.getpid()
                 watch = Watch(joined)
                 watch.start()
-                atexit.register(watch.stop)
+                atexit.register(_leave, watch)
     return current()
+
+
+def _leave(watch: Watch) -> None:
+    """End as a rank should: others hear of it when this one has sent all that it was to send."""
+    with suppress(Exception):  # a failure that nobody looks at ends no program
+        get_engine().wait_all()
+    watch.stop()

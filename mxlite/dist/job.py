@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..comm import current, dissenters, in_words, join
+from ..comm import current, dissenters, in_words, join, shown
 from ..core.errors import BindError
 
 
@@ -26,8 +26,9 @@ def size() -> int:
     return current().size
 
 
-def agree(what: str, text: str) -> None:
-    """Raise BindError on every rank unless `text` is the same on all. `what` names it in the error.
+def agree(what: str, *texts: str) -> None:
+    """Raise BindError on every rank unless `texts` are the same on all. `what` names them in the error, which
+    shows those that differ.
 
     All ranks call it at the same point of the program.
     """
@@ -37,7 +38,14 @@ def agree(what: str, text: str) -> None:
     if comm.size == 1:
         return
     barrier()  # nothing else is sent meanwhile
+    text = "; ".join(texts)
     others = dissenters(comm, text)
     if others:
-        mine = f" This is rank {comm.rank}: {text}." if len(text) < 2000 else ""
-        raise BindError(f"{what} of {in_words(others)} differs from that of the other ranks.{mine}")
+        usual = next(rank for rank in range(comm.size) if rank not in others)
+        theirs, right = (shown(comm, text, rank).split("; ") for rank in (others[0], usual))
+        differ = [(a, b) for a, b in zip(theirs, right) if a != b] or [(theirs[-1], right[-1])]
+        first, second = ("; ".join(row) for row in zip(*differ))
+        raise BindError(
+            f"{what} of {in_words(others)} differs from that of the other ranks. "
+            f"Rank {others[0]}: {first}. Rank {usual}: {second}."
+        )

@@ -11,23 +11,26 @@ from ..comm import bucket_workspace, buckets, current, sum_bucket, WIRE
 from ..core.errors import DeviceError
 from ..engine import get_engine
 from ..ndarray import NDArray
+from ..ndarray.sparse_arrays.row_gradient import RowGradient
 
 
 class Sums:
     """The sums of these arrays over all ranks, in place; every rank has arrays of the same sizes in this order.
 
-    Small arrays share a message. The scratch is allocated once and serves every `push`.
+    Small arrays share a message. The scratch is allocated once and serves every `push`. A gradient with flags
+    of its rows gets the rows that any rank has.
     """
 
     def __init__(self, arrays: Sequence[NDArray]) -> None:
         self.arrays = tuple(arrays)
-        for array in self.arrays:
+        dense = [a for array in self.arrays for a in _dense(array)]
+        for array in dense:
             if array.context.device_type != "cpu":
                 raise DeviceError(
                     f"Arrays on {array.context} cannot be summed over ranks; those on mx.cpu() can."
                 )
-        self._buckets = _shared(self.arrays)
-        self._work = np.empty(self.nbytes_of(self.arrays), np.uint8)
+        self._buckets = _shared(dense)
+        self._work = np.empty(self.nbytes_of(dense), np.uint8)
 
     @staticmethod
     def nbytes_of(arrays: Sequence[NDArray]) -> int:
@@ -46,6 +49,11 @@ class Sums:
             raw = [a.storage for a in bucket]
             run = partial(sum_bucket, comm, raw, raw, self._work)
             push(run, (), (*(a.var for a in bucket), WIRE), name="sum over ranks", kind="io")
+
+
+def _dense(array: NDArray) -> tuple[NDArray, ...]:
+    """The dense arrays that an array consists of."""
+    return (array.whole, array.flags) if isinstance(array, RowGradient) else (array,)
 
 
 def _shared(arrays: Sequence[NDArray]) -> list[tuple[NDArray, ...]]:

@@ -17,13 +17,23 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..comm import join
+from ..comm import Communicator, join
 from ..core import config
 from ..core.errors import MissingFileError, MXLiteError
 
 
 def main(given: Sequence[str] | None = None) -> None:
     """The command."""
+    try:
+        asked = _asked(given)
+        comm = join()
+    except MXLiteError as error:
+        sys.exit(f"mxlite.launch: {error}")
+    _run(comm, asked.program, asked.arguments)
+
+
+def _asked(given: Sequence[str] | None) -> argparse.Namespace:
+    """The program to be run, and its arguments. Does not return where the job is still to be started."""
     parser = argparse.ArgumentParser(
         prog="python -m mxlite.launch",
         description="Runs a Python program as a rank of a job; with -n it starts the job on this machine.",
@@ -36,7 +46,7 @@ def main(given: Sequence[str] | None = None) -> None:
         raise MissingFileError(f"There is no file {asked.program!r} to run.")
     if asked.ranks is not None and not config.is_rank():
         _start(asked.ranks, [asked.program, *asked.arguments])
-    _run(asked.program, asked.arguments)
+    return asked
 
 
 def _ranks(text: str) -> int:
@@ -57,22 +67,19 @@ def _start(ranks: int, command: Sequence[str]) -> None:
     os.execv(mpiexec, line)
 
 
-def _run(program: str, arguments: Sequence[str]) -> None:
+def _run(comm: Communicator, program: str, arguments: Sequence[str]) -> None:
     """Run `program` as `python program` would, as a rank of the job."""
-    comm = join()
     sys.argv = [program, *arguments]
     sys.path[0] = str(Path(program).resolve().parent)
     try:
         runpy.run_path(program, run_name="__main__")
     except SystemExit as end:
-        if end.code not in (None, 0):
-            sys.excepthook(type(end), end, end.__traceback__)
+        if end.code not in (None, 0) and comm.size > 1:
+            what = f"rank {comm.rank} ended by sys.exit({end.code!r}) in step {comm.step}. The job ends."
+            print(f"mxlite: {what}", file=sys.stderr, flush=True)
             comm.abort(end.code if isinstance(end.code, int) else 1)
         raise
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except MXLiteError as error:
-        sys.exit(f"mxlite.launch: {error}")
+    main()

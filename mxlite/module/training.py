@@ -7,6 +7,7 @@ Updater that has them. The executor of a binding says which; everything here hol
 from __future__ import annotations
 
 import hashlib
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -149,15 +150,32 @@ class Training:
 
     def _join_ranks(self, binding: Binding) -> None:
         """Begin as all other ranks do: with the same plan, and with the parameters of rank 0."""
-        plan = binding.executor.memory_plan
-        shapes = ", ".join(f"{d.name} {d.shape}" for d in (*binding.data_shapes, *binding.label_shapes))
-        digest = hashlib.sha256(plan.to_json().encode()).hexdigest()[:16]
-        dist.agree("The step", f"{shapes}; {plan.peak_bytes} bytes, plan {digest}")
+        dist.agree("The step", *self._in_common(binding))
         for name in self.parameters:
             broadcast_into(binding.arg_dict[name])
         for state in binding.aux_dict.values():
             broadcast_into(state)
         binding.refresh_masters()
+
+    def _in_common(self, binding: Binding) -> list[str]:
+        """What all ranks must agree in: the batch, the parameters, the optimizer's settings, the plan.
+
+        Names of nodes are left out: automatic ones count the networks that a process has made.
+        """
+        plan, rule = binding.executor.memory_plan, self.optimizer
+        shapes = [binding.arg_dict[n].shape for n in self.parameters]
+        tasks = [(t.op, t.inputs, t.outputs, t.workspace) for t in plan.problem.tasks]
+        sizes = [v.nbytes for v in plan.problem.values]
+        runs = plan.schedule.task, plan.schedule.kinds, plan.offsets
+        return [
+            *(f"{d.name} {d.shape}" for d in (*binding.data_shapes, *binding.label_shapes)),
+            f"parameters of {sum(map(prod, shapes)):,} elements, shapes {_digest(shapes)}",
+            type(rule).__name__,
+            *(f"{n} {x}" for n, x in sorted(vars(rule).items()) if isinstance(x, (bool, int, float))),
+            f"memory_budget {binding.group.budget}",
+            f"{plan.peak_bytes:,} bytes",
+            f"plan {_digest(sizes, tasks, runs)}",
+        ]
 
     def _start(self, optimizer: Any, binding: Binding) -> None:
         if self.scale is None and binding.options.get("amp") == np.dtype("float16"):
@@ -315,3 +333,7 @@ class Training:
             binding.refresh_masters()
         else:
             self.updater.take_states(source)
+
+
+def _digest(*what: Any) -> str:
+    return hashlib.blake2b(repr(what).encode(), digest_size=6).hexdigest()

@@ -1,0 +1,167 @@
+"""Training on all ranks against one process that adds up the gradients of micro-batches in order."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+import mxlite as mx
+from mxlite.comm import current
+from mxlite.engine import use_engine
+
+STEPS, N = 20, 6
+
+
+def conv_net():
+    x = mx.sym.Variable("data")
+    for i in range(3):
+        x = mx.sym.Convolution(x, kernel=(3, 3), pad=(1, 1), num_filter=6, no_bias=i > 0, name=f"conv{i}")
+        x = mx.sym.BatchNorm(x, fix_gamma=False, name=f"bn{i}")
+        x = mx.sym.Activation(x, act_type="relu", name=f"relu{i}")
+    x = mx.sym.FullyConnected(x, num_hidden=5, name="fc")
+    return mx.sym.SoftmaxOutput(x, name="softmax")
+
+
+def table_net():
+    x = mx.sym.Variable("data")
+    x = mx.sym.Embedding(x, input_dim=40, output_dim=4, sparse_grad=True, name="table")
+    x = mx.sym.FullyConnected(mx.sym.mean(x, axis=1), num_hidden=5, name="fc")
+    return mx.sym.SoftmaxOutput(x, name="softmax")
+
+
+def images(step, rank):
+    rng = np.random.default_rng([step, rank])
+    return rng.standard_normal((N, 3, 8, 8)).astype("float32"), rng.integers(0, 5, N).astype("float32")
+
+
+def words(step, rank):
+    """Rows 20 r to 20 r + 5 of the table on rank r: each rank reaches rows that others do not."""
+    rng = np.random.default_rng([step, rank])
+    return rng.integers(0, 6, (N, 4)) + 10.0 * (rank % 4), rng.integers(0, 5, N).astype("float32")
+
+
+def overflowing(step, rank):
+    """Images of which one of the last rank is too bright for float16, in one step."""
+    x, y = images(step, rank)
+    return (x * 1e5 if step == 7 and rank == mx.dist.size() - 1 else x), y
+
+
+def module_for(net, x, optimizer, kvstore, workers=1, **how):
+    mx.random.seed(7 + mx.dist.rank())  # rank 0's parameters are to be everybody's
+    module = mx.mod.Module(net, **how)
+    module.bind([("data", x.shape)], [("softmax_label", (N,))])
+    module.init_params(mx.init.Xavier())
+    name, params = optimizer
+    # A process alone divides by the samples of all workers, as ranks do by themselves.
+    more = {"rescale_grad": 1 / (workers * N)} if kvstore is None else {}
+    module.init_optimizer(kvstore=kvstore, optimizer=name, optimizer_params={**params, **more})
+    return module
+
+
+def parameters(module):
+    return {n: a.asnumpy() for n, a in module.get_params()[0].items()}
+
+
+def step(module, x, y):
+    module.forward_backward(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)]))
+
+
+def alone(net, batch, optimizer, rounded, **how):
+    """Parameters of one process that runs each rank's batch, and updates by the sum of the gradients.
+
+    rounded: types to which gradients are rounded first, by parameter.
+    """
+    module = module_for(net, batch(0, 0)[0], optimizer, None, mx.dist.size(), fused_update=False, **how)
+    dense = {}
+    for n, g in module._executor.grad_dict.items():
+        if g is not None:
+            dense |= {n: g.whole, f"{n} flags": g.flags} if hasattr(g, "flags") else {n: g}
+    for i in range(STEPS):
+        total = {}
+        for r in range(mx.dist.size()):
+            step(module, *batch(i, r))
+            for n, array in dense.items():
+                add = np.bitwise_or if array.dtype == np.uint8 else np.add
+                value = array.asnumpy().astype(rounded.get(n, array.dtype)).astype(array.dtype)
+                with np.errstate(invalid="ignore"):
+                    total[n] = add(total[n], value) if r else value
+        for n, array in dense.items():
+            array[:] = total[n]
+        module.update()
+    return parameters(module), module.loss_scale
+
+
+def together(net, batch, optimizer, **how):
+    """The same on all ranks, and the module."""
+    module = module_for(net, batch(0, 0)[0], optimizer, "dist_sync", **how)
+    for i in range(STEPS):
+        step(module, *batch(i, mx.dist.rank()))
+        module.update()
+    found = parameters(module)
+    assert module.measured_bytes == module.memory_plan.peak_bytes, "planned bytes are not those measured"
+    digest = "".join(f"{n} {a.tobytes().hex()}\n" for n, a in sorted(found.items()))
+    mx.dist.agree("Parameters", digest)
+    return found, module
+
+
+SGD = "sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-3}
+ADAM = "adam", {"learning_rate": 0.01}
+CASES = {
+    "momentum": (conv_net, images, SGD, {}),
+    "adam, bfloat16": (conv_net, images, ADAM, {"amp": "bfloat16"}),
+    "float16, one rank overflows": (
+        conv_net, overflowing, SGD, {"amp": "float16", "loss_scale": "dynamic"}
+    ),
+    "rows": (table_net, words, SGD, {}),
+    "rows, adam": (table_net, words, ADAM, {}),
+}  # fmt: skip
+
+
+
+def cast_before_sum(module, amp):
+    """The type that each gradient has before it is cast and summed in the step, by parameter."""
+    tasks = module.memory_plan.problem.tasks
+    assert any(t.collective for t in tasks)
+    names = {t.name for t in tasks if t.op == "_backward_Cast"}
+    kind = mx.core.bfloat16 if amp == "bfloat16" else np.float16
+    return {n: kind for n in module._training.parameters if f"{n}_{amp}_backward" in names}
+
+
+def check(name):
+    net, batch, optimizer, how = CASES[name]
+    whole, module = together(net(), batch, optimizer, fused_update=True, **how)
+    plan, types = module.memory_plan, cast_before_sum(module, how.get("amp"))
+    assert module.is_fused
+    runs = {"fused": (whole, module)}
+    runs["unfused"] = together(net(), batch, optimizer, fused_update=False, **how)
+    for part in (0.5, 0.8) if net is conv_net else ():
+        budget = int(plan.lower_bound_bytes + part * (plan.peak_bytes - plan.lower_bound_bytes))
+        runs[f"{budget} bytes"] = together(
+            net(), batch, optimizer, fused_update=True, memory_budget=budget, **how
+        )
+        assert runs[f"{budget} bytes"][1].measured_bytes <= budget < plan.peak_bytes
+    with use_engine("naive"):
+        runs["naive engine"] = together(net(), batch, optimizer, fused_update=True, **how)
+    if current().rank:
+        return
+    wanted = {}
+    for kind, (found, module) in runs.items():
+        # A step has some gradients in 16 bits before they are summed.
+        rounded = types if module.is_fused else {}
+        if bool(rounded) not in wanted:
+            wanted[bool(rounded)] = alone(net(), batch, optimizer, rounded, **how)
+        want, scale = wanted[bool(rounded)]
+        assert module.loss_scale == scale, f"{name}, {kind}: {module.loss_scale}, not {scale}"
+        for n, value in want.items():
+            assert np.isfinite(value).all()
+            assert found[n].tobytes() == value.tobytes(), f"{name}, {kind}: {n} differs"
+
+
+mx.dist.init()
+assert current().size == int(sys.argv[1])
+for name in sys.argv[2:] or CASES:
+    check(name)
+mx.dist.barrier()
+if current().rank == 0:
+    print("training agrees")

@@ -1,0 +1,19 @@
+"""Ranks that train together give the bits of one process, in the bytes that were planned."""
+
+from __future__ import annotations
+
+import pytest
+
+from .ranks import needs_mpi, run
+
+pytestmark = needs_mpi
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_sums_are_those_in_the_order_of_the_ranks(ranks):
+    assert run("sums.py", ranks, str(ranks)) == "sums agree\n"
+
+
+@pytest.mark.parametrize("ranks, cases", [(2, []), (3, ["momentum", "rows"])])
+def test_training_gives_the_bits_of_one_process(ranks, cases):
+    assert run("training.py", ranks, str(ranks), *cases) == "training agrees\n"
