@@ -59,10 +59,7 @@ class Job:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if (
-                    process.environ().get(_MARK) == self._mark
-                    and process.status() != psutil.STATUS_ZOMBIE
-                ):
+                if process.environ().get(_MARK) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 

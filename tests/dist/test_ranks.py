@@ -14,6 +14,6 @@ def test_sums_are_those_in_the_order_of_the_ranks(ranks):
     assert run("sums.py", ranks, str(ranks)) == "sums agree\n"
 
 
-@pytest.mark.parametrize("ranks, cases", [(2, []), (3, ["momentum", "rows"])])
+@pytest.mark.parametrize("ranks, cases", [(2, []), (3, ["momentum", "states that ranks share", "rows"])])
 def test_training_gives_the_bits_of_one_process(ranks, cases):
     assert run("training.py", ranks, str(ranks), *cases) == "training agrees\n"

@@ -34,21 +34,24 @@ def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
     waiting: deque[tuple[float, int]] = deque()  # messages with their ends, in their order
     pending: set[int] = set()  # what they write
     made: dict[int, float] = {}  # when each value is there
+
+    def place() -> None:
+        order.append(waiting.popleft()[1])
+        pending.difference_update(tasks[order[-1]].outputs)
+
     for t, task in enumerate(tasks):
         if task.exchanges:
             stream = max(_ready(made, task), stream) + link.seconds(task.exchanges, ranks)
             waiting.append((stream, t))
             pending.update(task.outputs)
-            continue
-        while waiting and (task.update or not pending.isdisjoint(task.inputs)):
-            order.append(waiting.popleft()[1])
-            pending.difference_update(tasks[order[-1]].outputs)
-        order.append(t)
-        clock += task.seconds
-        made.update(dict.fromkeys(task.outputs, clock))
+        else:
+            while waiting and (task.update or not pending.isdisjoint(task.inputs)):
+                place()
+            order.append(t)
+            clock += task.seconds
+            made.update(dict.fromkeys(task.outputs, clock))
         while waiting and waiting[0][0] <= clock:
-            order.append(waiting.popleft()[1])
-            pending.difference_update(tasks[order[-1]].outputs)
+            place()
     return (*order, *(t for _, t in waiting))
 
 

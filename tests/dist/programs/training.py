@@ -30,6 +30,14 @@ def table_net():
     return mx.sym.SoftmaxOutput(x, name="softmax")
 
 
+def wide_net():
+    """Weights of which each message is one of its own, and one of which is sent in two pieces."""
+    x = mx.sym.Variable("data")
+    for i, width in enumerate((301, 300)):
+        x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=width, name=f"fc{i}"), act_type="tanh")
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
+
+
 def images(step, rank):
     rng = np.random.default_rng([step, rank])
     return rng.standard_normal((N, 3, 8, 8)).astype("float32"), rng.integers(0, 5, N).astype("float32")
@@ -113,16 +121,17 @@ CASES = {
     "float16, one rank overflows": (
         conv_net, overflowing, SGD, {"amp": "float16", "loss_scale": "dynamic"}
     ),
+    "states that ranks share": (wide_net, images, SGD, {}),
+    "states that ranks share, adam": (wide_net, images, ADAM, {}),
     "rows": (table_net, words, SGD, {}),
     "rows, adam": (table_net, words, ADAM, {}),
 }  # fmt: skip
 
 
-
 def cast_before_sum(module, amp):
     """The type that each gradient has before it is cast and summed in the step, by parameter."""
     tasks = module.memory_plan.problem.tasks
-    assert any(t.collective for t in tasks)
+    assert any(t.exchanges for t in tasks)
     names = {t.name for t in tasks if t.op == "_backward_Cast"}
     kind = mx.core.bfloat16 if amp == "bfloat16" else np.float16
     return {n: kind for n in module._training.parameters if f"{n}_{amp}_backward" in names}
@@ -141,6 +150,11 @@ def check(name):
             net(), batch, optimizer, fused_update=True, memory_budget=budget, **how
         )
         assert runs[f"{budget} bytes"][1].measured_bytes <= budget < plan.peak_bytes
+    if net is wide_net:
+        budget = plan.peak_bytes - plan.breakdown["optimizer"] // 4
+        runs["shared"] = together(net(), batch, optimizer, fused_update=True, memory_budget=budget, **how)
+        assert runs["shared"][1]._executor.shares_states and not module._executor.shares_states
+        assert runs["shared"][1].measured_bytes <= budget
     with use_engine("naive"):
         runs["naive engine"] = together(net(), batch, optimizer, fused_update=True, **how)
     if current().rank:
