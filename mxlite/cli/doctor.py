@@ -38,6 +38,7 @@ EXTRAS = {
     "cupy-cuda13x": ("gpu", "GPUs with a driver of CUDA 13"),
     "cupy-cuda12x": ("gpu12", "GPUs with a driver of CUDA 12"),
     "scikit-learn": ("examples", "the digits data set"),
+    "mpi4py": ("mpi", "ranks that train together: mx.dist, kvstore='dist_sync'"),
     "safetensors": ("safetensors", "mx.formats.load_safetensors, save_safetensors"),
     "ortools": ("exact", "proofs of the planner's tests"),
 }

@@ -9,6 +9,7 @@ Names are those of Horovod's module for MXNet. `Module.fit(kvstore="dist_sync")`
 sums gradients inside the planned step.
 """
 
+from .compression import TwoBit as TwoBit
 from .exchange import (
     allreduce as allreduce,
     barrier as barrier,

@@ -44,7 +44,7 @@ def broadcast_parameters(params: Mapping[str, Any], root_rank: int = 0) -> None:
     for key in sorted(params):
         value = params[key]
         if hasattr(value, "list_data"):
-            if getattr(value, "_deferred", None) is None:
+            if value.is_initialized:
                 for array in value.list_data():
                     broadcast_into(array, root_rank)
         else:

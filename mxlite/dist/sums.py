@@ -12,16 +12,18 @@ from ..core.errors import DeviceError
 from ..engine import get_engine
 from ..ndarray import NDArray
 from ..ndarray.sparse_arrays.row_gradient import RowGradient
+from .compression import TwoBit
 
 
 class Sums:
     """The sums of these arrays over all ranks, in place; every rank has arrays of the same sizes in this order.
 
     Small arrays share a message. The scratch is allocated once and serves every `push`. A gradient with flags
-    of its rows gets the rows that any rank has.
+    of its rows gets the rows that any rank has. With `compression` each array travels by itself, and has a
+    residual here.
     """
 
-    def __init__(self, arrays: Sequence[NDArray]) -> None:
+    def __init__(self, arrays: Sequence[NDArray], compression: TwoBit | None = None) -> None:
         self.arrays = tuple(arrays)
         dense = [a for array in self.arrays for a in _dense(array)]
         for array in dense:
@@ -29,22 +31,31 @@ class Sums:
                 raise DeviceError(
                     f"Arrays on {array.context} cannot be summed over ranks; those on mx.cpu() can."
                 )
-        self._buckets = _shared(dense)
-        self._work = np.empty(self.nbytes_of(dense), np.uint8)
+        self._compression = compression
+        packed = [a for a in dense if a.dtype != np.uint8] if compression is not None else []
+        self._packed = [(a, np.zeros(a.size, np.float32)) for a in packed]
+        whole = [a for a in dense if all(a is not p for p in packed)]
+        self._buckets = _shared(whole)
+        sizes = [_whole_bytes(whole), *(TwoBit.work_bytes(a.size, current().size) for a in packed)]
+        self._work = np.empty(max(sizes), np.uint8)
 
     @staticmethod
-    def nbytes_of(arrays: Sequence[NDArray]) -> int:
-        """Bytes of the scratch for arrays of these sizes."""
-        ranks = current().size
-        sizes = (([a.shape for a in b], np.dtype(b[0].dtype).itemsize, ranks) for b in _shared(arrays))
-        return max((bucket_workspace(*s) for s in sizes), default=0) if ranks > 1 else 0
+    def nbytes_of(arrays: Sequence[NDArray], compression: TwoBit | None = None) -> int:
+        """Bytes that the sums of arrays of these sizes own."""
+        if compression is not None:
+            return compression.nbytes_of([a.shape for a in arrays], current().size)
+        return _whole_bytes(arrays)
 
     def push(self) -> None:
         """Sum what the arrays hold now; later operations on them find the sums. Returns at once."""
         comm = current()
+        push = get_engine().push
+        for array, residual in self._packed:
+            assert self._compression is not None
+            run = partial(self._compression.sum, comm, array.storage, residual, self._work)
+            push(run, (), (array.var, WIRE), name="compressed sum over ranks", kind="io")
         if comm.size == 1:
             return
-        push = get_engine().push
         for bucket in self._buckets:
             raw = [a.storage for a in bucket]
             run = partial(sum_bucket, comm, raw, raw, self._work)
@@ -54,6 +65,13 @@ class Sums:
 def _dense(array: NDArray) -> tuple[NDArray, ...]:
     """The dense arrays that an array consists of."""
     return (array.whole, array.flags) if isinstance(array, RowGradient) else (array,)
+
+
+def _whole_bytes(arrays: Sequence[NDArray]) -> int:
+    """Bytes of the scratch for arrays that travel whole."""
+    ranks = current().size
+    sizes = (([a.shape for a in b], np.dtype(b[0].dtype).itemsize, ranks) for b in _shared(arrays))
+    return max((bucket_workspace(*s) for s in sizes), default=0) if ranks > 1 else 0
 
 
 def _shared(arrays: Sequence[NDArray]) -> list[tuple[NDArray, ...]]:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
+from ..comm import current
 from ..core import replacing, StateError
 from ..core.errors import ArgumentError, FormatError, OpAttributeError, RangeError
 from ..core.wanted import wanted
+from ..dist import Sums
+from ..dist.exchange import broadcast_into
+from ..module import kvstore as kvstores
+from ..module.kvstore import DistributedStore
 from ..module.optim import optimizer as opt
 from ..ndarray import NDArray
 from ..ndarray.files.stored import FileSource
@@ -25,6 +31,10 @@ class Trainer:
     Optimizer.  kvstore: None, 'local', 'device' or a KVStore: with one machine, copies on several devices are
     summed here in any case.  update_on_kvstore: False keeps gradients after a step, where it could be one
     program that needs none.
+
+    With kvstore='dist_sync', or a store of that kind, all ranks begin with the parameters of rank 0, and a
+    step is by the sum of their gradients: `batch_size` is then that of all ranks together.
+    compression_params: how gradients travel, see `KVStore.set_gradient_compression`.
     """
 
     def __init__(
@@ -41,12 +51,12 @@ class Trainer:
         wanted("Trainer: params", params, "a ParameterDict or a list of Parameters", list, tuple)
         for p in params:
             wanted("Trainer: each of params", p, "a Parameter", Parameter)
-        if isinstance(kvstore, str) and (kvstore.startswith("dist") or "async" in kvstore):
-            raise OpAttributeError(
-                f"Trainer: kvstore is None, 'local' or 'device' on one machine, got {kvstore!r}."
-            )
+        self._store = _shared_store(kvstore)
+        self._sums: Sums | None = None
         if compression_params is not None:
-            raise OpAttributeError("Trainer: compression_params are for several machines; there is one.")
+            if self._store is None:
+                raise OpAttributeError("Trainer: compression_params are for several machines; there is one.")
+            self._store.set_gradient_compression(compression_params)
         self._params: list[Parameter] = list(dict.fromkeys(params))
         self._names = dict(enumerate(self._params))
         arguments = dict(optimizer_params or {})
@@ -65,6 +75,19 @@ class Trainer:
         self._number = {p: i for i, p in enumerate(self._params)}
         for p in self._params:
             p.trainer = weakref.ref(self)
+            if not p.is_deferred:
+                self.begin(p)
+
+    @property
+    def ranks(self) -> int:
+        """The processes that train together."""
+        return 1 if self._store is None else self._store.num_workers
+
+    def begin(self, parameter: Parameter) -> None:
+        """Give a parameter that has just been initialized the values of rank 0."""
+        if self.ranks > 1 and parameter.is_initialized:
+            for array in parameter.list_data():
+                broadcast_into(array)
 
     @property
     def optimizer(self) -> Any:
@@ -104,6 +127,8 @@ class Trainer:
         """
         if type(self) is not Trainer or self._keeps_gradients or self._optimizer.update_rule() is None:
             return False
+        if self._store is not None:
+            return False  # a rank that reads a gradient would run its sums in another order than the others
         count = 0
         for p in parameters:
             if p.grad_req == "null":
@@ -123,17 +148,36 @@ class Trainer:
         return self._updaters_for(1)[0]
 
     def allreduce_grads(self) -> None:
-        """Sum the gradients of each parameter over its devices, and give each device the sum."""
+        """Sum the gradients of each parameter over its devices and over all ranks, and give each the sum."""
+        firsts: list[tuple[int, NDArray]] = []
+        others: list[tuple[NDArray, NDArray]] = []
         for parameter in self._params:
             if parameter.grad_req == "null":
                 continue
-            grads = parameter.list_grad()
-            if len(grads) > 1:
-                total = grads[0].copy()
-                for g in grads[1:]:
+            first, *rest = parameter.list_grad()
+            if rest:
+                total = first.copy()
+                for g in rest:
                     total += g.as_in_context(total.context)
-                for g in grads:
-                    total.copyto(g)
+                total.copyto(first)
+            firsts.append((self._number[parameter], first))
+            others += [(first, g) for g in rest]
+        if self._store is not None:
+            self._sum_over_ranks(self._store, firsts)
+        for first, g in others:
+            first.copyto(g)
+
+    def _sum_over_ranks(self, store: DistributedStore, gradients: Sequence[tuple[int, NDArray]]) -> None:
+        if store.num_workers == 1 and store.compression is None:
+            return
+        current().step += 1
+        dense = [g for _, g in gradients if g.stype == "default"]
+        if self._sums is None or any(a is not b for a, b in zip_longest(self._sums.arrays, dense)):
+            self._sums = Sums(dense, store.compression)
+        self._sums.push()
+        for number, g in gradients:
+            if g.stype != "default":
+                store.of_all_workers(number, g).copyto(g)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """`step` without the sum, after `allreduce_grads`: gradients may be changed in between."""
@@ -205,6 +249,13 @@ class Trainer:
             )
         for other in self._updaters[1:]:
             other.take_states(FileSource.opened(fname))
+
+
+def _shared_store(kvstore: Any) -> DistributedStore | None:
+    """The store that other ranks share, if `kvstore` is one or names one."""
+    if isinstance(kvstore, str) and kvstore.lower() not in kvstores.TYPES:
+        kvstore = kvstores.create(kvstore)
+    return kvstore if isinstance(kvstore, DistributedStore) else None
 
 
 def _twin(optimizer: Any) -> Any:

@@ -132,6 +132,7 @@ class Module(BoundModule):
         binding.narrow_params = narrow_params
         binding.places = group2ctxs
         super().__init__(binding, training, budget, logger)
+        self._compression_params = compression_params  # of gradients, where other ranks share the store
         self._context = contexts  # a list in MXNet, whose programs read it
         self._stepped = False
         self._fed: dict[str, Any] | None = None  # arrays of the last batch
@@ -182,6 +183,8 @@ class Module(BoundModule):
         if store is not None:
             wanted("init_optimizer: kvstore", store, "a KVStore, its name, or None", kvstores.KVStore)
         workers = 1 if store is None else store.num_workers
+        if store is not None and workers > 1 and self._compression_params is not None:
+            store.set_gradient_compression(self._compression_params)
         optimizer = self._training.named(optimizer, optimizer_params, self._binding, workers)
         if not self.for_training:
             raise StateError("init_optimizer: this module was bound with for_training=False.")

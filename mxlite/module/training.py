@@ -47,6 +47,7 @@ class Training:
         self.parameters = names.parameters
         self.fixed = names.fixed
         self.fused = fused
+        self.in_buckets = False  # of a BucketingModule: ranks may be in different ones
         self.awaits = False
         self.samples: int | None = None
         self.scale = scale
@@ -73,8 +74,10 @@ class Training:
 
     def in_step(self, inputs_need_grad: bool) -> Any:
         """The optimizer, if its update can be, and is to be, part of the step; else None."""
-        if self.optimizer is None or not self.fused or inputs_need_grad:
+        if self.optimizer is None or not self.fused or inputs_need_grad or self._compression is not None:
             return None
+        if self.in_buckets and self.ranks > 1:
+            return None  # gradients of another rank's bucket arise in another order
         return None if self.optimizer.update_rule() is None else self.optimizer
 
     def plan(self, binding: Binding) -> None:
@@ -148,6 +151,11 @@ class Training:
         """The processes that train together."""
         return 1 if self._store is None else self._store.num_workers
 
+    @property
+    def _compression(self) -> Any:
+        """How gradients travel, if they are compressed: those of a step that has the update never are."""
+        return None if self._store is None or self.ranks == 1 else self._store.compression
+
     def _join_ranks(self, binding: Binding) -> None:
         """Begin as all other ranks do: with the same plan, and with the parameters of rank 0."""
         dist.agree("The step", *self._in_common(binding))
@@ -172,6 +180,7 @@ class Training:
             f"parameters of {sum(map(prod, shapes)):,} elements, shapes {_digest(shapes)}",
             type(rule).__name__,
             *(f"{n} {x}" for n, x in sorted(vars(rule).items()) if isinstance(x, (bool, int, float))),
+            f"gradient compression {self._compression}",
             f"memory_budget {binding.group.budget}",
             f"{plan.peak_bytes:,} bytes",
             f"plan {_digest(sizes, tasks, runs)}",
@@ -182,6 +191,16 @@ class Training:
             self.logger.warning(
                 "amp='float16' without a loss scale: gradients below 6e-8 count as 0, so that deep layers "
                 "may learn nothing. Give loss_scale='dynamic', or amp='bfloat16', which needs none."
+            )
+        if self.scale is not None and self._compression is not None:
+            raise BindError(
+                "Compressed gradients do not show whether any overflows, which a loss scale looks for: train "
+                "without loss_scale, with amp='bfloat16' say, or without gradient compression."
+            )
+        if self.in_buckets and self._compression is not None:
+            raise BindError(
+                "What compression leaves of a gradient belongs to one network: gradients of buckets are not "
+                "compressed."
             )
         self.optimizer, self._updater = optimizer, get_updater(optimizer)
         if self.in_step(binding.inputs_need_grad) is not None:
@@ -198,15 +217,21 @@ class Training:
             binding.group.extra = {"optimizer": states.nbytes(list(made.values()))}
             if self.ranks > 1:
                 weights = [binding.arg_dict[n] for n in trained]
-                binding.group.extra["staging"] = dist.Sums.nbytes_of(weights)
+                binding.group.extra["staging"] = dist.Sums.nbytes_of(weights, self._compression)
             self.plan(binding)
 
     def borrow(self, other: Training) -> None:
         """Share another module's optimizer and states: those of a common parameter are shared."""
         if missing := [n for n in self.parameters if n not in other.index]:
             raise BindError(f"borrow_optimizer: the other module has no parameter {missing[0]!r}.")
-        self.optimizer, self._updater = other.optimizer, other._updater
+        self.optimizer, self._updater, self._store = other.optimizer, other._updater, other._store
         self.index, self.scale = other.index, other.scale
+        if self.ranks > 1 and len(self.parameters) < len(self.index):
+            unused = next(n for n in self.index if n not in self.parameters)
+            raise BindError(
+                f"All {self.ranks} ranks sum the gradients of all parameters at each step, but this bucket "
+                f"has no {unused!r}: with several ranks every bucket needs every parameter."
+            )
         self._numbers = (), ()
 
     def keep_states(self, binding: Binding) -> None:
@@ -246,9 +271,10 @@ class Training:
     def _sum_over_ranks(self, binding: Binding) -> None:
         """Replace each gradient by its sum over all ranks."""
         current().step += 1
-        grads = [g for n in self.parameters if (g := binding.executor.grad_dict[n]) is not None]
+        names = sorted(self.parameters, key=self.index.__getitem__)
+        grads = [g for n in names if (g := binding.executor.grad_dict[n]) is not None]
         if self._sums is None or any(a is not b for a, b in zip(self._sums.arrays, grads)):
-            self._sums = dist.Sums(grads)
+            self._sums = dist.Sums(grads, self._compression)
         self._sums.push()
 
     def _may_update(self, scale: LossScale, binding: Binding) -> bool:

@@ -17,3 +17,7 @@ def test_sums_are_those_in_the_order_of_the_ranks(ranks):
 @pytest.mark.parametrize("ranks, cases", [(2, []), (3, ["momentum", "states that ranks share", "rows"])])
 def test_training_gives_the_bits_of_one_process(ranks, cases):
     assert run("training.py", ranks, str(ranks), *cases) == "training agrees\n"
+
+
+def test_stores_and_trainers_that_ranks_share():
+    assert run("stores.py", 3, "3") == "stores agree\n"

@@ -33,7 +33,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PUBLIC = """
     ArgumentError attribute AttrScope autograd base BindError BudgetError callback context Context contrib
     core cpu cpu_pinned current_context DeferredInitializationError
-    DefinitionError DerivativeError DeviceError DTypeError engine
+    DefinitionError DerivativeError DeviceError dist DTypeError engine
     EngineError Executor executor_manager FileAccessError FileError FolderError format_bytes FormatError
     formats from_torch get_num_threads gluon gpu gpu_memory_info image img IndexingError init initializer
     io is_np_array
@@ -47,7 +47,7 @@ PUBLIC = """
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (CHANGELOG.md)."""
 
-INNER = {"backends", "cli", "executor", "graph", "naming", "ops", "te"}
+INNER = {"backends", "cli", "comm", "executor", "graph", "naming", "ops", "te"}
 """What Python shows on `mxlite` because something inside imports it; nobody is promised these."""
 
 

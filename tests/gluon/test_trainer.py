@@ -140,8 +140,10 @@ def test_states_are_saved_and_training_goes_on_as_if_it_had_not_stopped(tmp_path
 
 def test_what_belongs_to_several_machines_is_refused():
     params = made().collect_params()
-    with pytest.raises(mx.OpAttributeError, match="kvstore is None, 'local' or 'device'"):
-        gluon.Trainer(params, "sgd", kvstore="dist_sync")
+    with pytest.raises(mx.MXLiteError, match="workers that do not wait for each other"):
+        gluon.Trainer(params, "sgd", kvstore="dist_async")
+    with pytest.raises(mx.OpAttributeError, match="compression_params are for several machines"):
+        gluon.Trainer(params, "sgd", compression_params={"type": "2bit"})
     with pytest.raises(TypeError, match="each of params must be a Parameter, got 3"):
         gluon.Trainer([3], "sgd")
     with pytest.raises(TypeError, match="come too late"):

@@ -214,8 +214,8 @@ def test_feed_forward_says_what_is_wrong():
 
 
 def test_a_store_says_what_is_wrong():
-    for name in ("dist_sync", "dist_device_async", "p3"):
-        with pytest.raises(mx.MXNetError, match="several machines"):
+    for name in ("dist_async", "dist_device_async", "p3"):
+        with pytest.raises(mx.MXNetError, match="workers that do not wait for each other"):
             mx.kv.create(name)
     with pytest.raises(mx.UnknownNameError, match="Did you mean 'local'"):
         mx.kv.create("locl")
@@ -258,8 +258,30 @@ def test_a_store_holds_a_modules_parameters_themselves_and_the_update_stays_in_t
     assert (changed < out.asnumpy()).all()  # by the module's optimizer, with its momentum
     with pytest.raises(TypeError, match="kvstore must be a KVStore, its name, or None"):
         module.init_optimizer(kvstore=3, force_init=True)
-    with pytest.raises(mx.MXNetError, match="several machines"):
-        module.init_optimizer(kvstore="dist_sync", force_init=True)
+    with pytest.raises(mx.MXNetError, match="workers that do not wait for each other"):
+        module.init_optimizer(kvstore="dist_async", force_init=True)
+
+
+def test_a_process_without_others_is_the_only_rank():
+    """dist_sync trains as without a store, in the planned step; the store has one worker."""
+    store = mx.kv.create("dist_sync")
+    assert (store.rank, store.num_workers, mx.dist.is_initialized(), mx.dist.size()) == (0, 1, False, 1)
+    store.init("a", mx.nd.ones((2,)))
+    store.push("a", [mx.nd.ones((2,)), mx.nd.ones((2,))])
+    assert mx.dist.allreduce(mx.nd.ones((2,))).asnumpy().tolist() == [1, 1]
+    x, y = rows()
+    module = mx.mod.Module(net())
+    module.fit(mx.io.NDArrayIter(x, y, 4), num_epoch=1, kvstore="dist_sync")
+    assert module.is_fused and "over_ranks" not in module._executor.debug_str()
+    store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
+    out = mx.nd.zeros((2,))
+    for sent in (0.0, 0.5):  # 0.3 is below the threshold, and stays for the second time
+        store.push("a", mx.nd.ones((2,)) * 0.3)
+        store.pull("a", out=out)
+        assert out.asnumpy().tolist() == [sent, sent]
+    with pytest.raises(mx.OperatorError, match="Rank 0 would compress a gradient of inf or nan"):
+        store.push("a", mx.nd.array([np.inf, 1]))
+        mx.nd.waitall()
 
 
 # -- modules in a row --------------------------------------------------------------------------

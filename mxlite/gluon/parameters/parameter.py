@@ -161,6 +161,9 @@ class Parameter:
                     values,
                 )
                 self._place(values, devices)
+                trainer = self.trainer()
+                if trainer is not None:
+                    trainer.begin(self)
 
         if self.is_known:
             self._later = None
@@ -178,6 +181,11 @@ class Parameter:
     def is_known(self) -> bool:
         """True if its whole shape is known."""
         return self._shape is not None and all(n > 0 for n in self._shape)
+
+    @property
+    def is_initialized(self) -> bool:
+        """True if it has its arrays."""
+        return self._arrays is not None
 
     @property
     def is_deferred(self) -> bool:

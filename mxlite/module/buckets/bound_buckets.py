@@ -68,6 +68,7 @@ class BoundBuckets(BaseModule):
             fixed_param_names=fixed_param_names,
             state_names=state_names,
             group2ctxs=group2ctxs,
+            compression_params=compression_params,
             amp=amp,
             loss_scale=loss_scale,
             device=device,
@@ -113,9 +114,11 @@ class BoundBuckets(BaseModule):
             )
         symbol, data_names, label_names = made
         symbol = self._loaded.get(key, symbol)
-        return Module(
+        module = Module(
             symbol, data_names or (), label_names, fused_update=self._fused, **self._options, **options
         )
+        module._training.in_buckets = True
+        return module
 
     # -- what it is ----------------------------------------------------------------------------
 

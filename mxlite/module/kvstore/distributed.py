@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dist import barrier, init, rank, size, Sums
+import numpy as np
+
+from ...dist import barrier, init, rank, size, Sums, TwoBit
 from ...dist.exchange import broadcast_into
-from ...ndarray import NDArray
+from ...ndarray import NDArray, zeros
+from ...ndarray.sparse_arrays.row_gradient import RowGradient
 from .store import KVStore
 
 
@@ -40,14 +43,36 @@ class DistributedStore(KVStore):
     def _share(self, array: NDArray) -> None:
         broadcast_into(array)
 
-    def _of_all_workers(self, key: Any, total: NDArray) -> NDArray:
-        if self.num_workers == 1:
+    def set_gradient_compression(self, compression_params: Any) -> None:
+        """Send what is pushed in two bits an element from now on: {'type': '2bit', 'threshold': 0.5}.
+
+        What is not sent is kept, a float32 array for each key, and added to what is pushed next. See
+        `dist/compression.py`. {'type': 'none'} ends it.
+        """
+        self.compression = TwoBit.of(compression_params)
+        self._sums.clear()
+
+    def of_all_workers(self, key: Any, total: NDArray) -> NDArray:
+        """The sum of what all workers give at one time; of arrays of rows, of those that any has."""
+        if self.num_workers == 1 and self.compression is None:
             return total
-        total = total.tostype("default")
+        if total.stype == "csr":
+            total = total.tostype("default")
         sums = self._sums.get(key)
-        if sums is None or sums.arrays[0].shape != total.shape or sums.arrays[0].dtype != total.dtype:
-            sums = self._sums[key] = Sums([total.copy()])
+        kind = total.stype, total.shape, total.dtype
+        if sums is None or (sums.arrays[0].stype, sums.arrays[0].shape, sums.arrays[0].dtype) != kind:
+            sums = self._sums[key] = Sums([_own(total)], self.compression)
+        own = sums.arrays[0]
+        if isinstance(own, RowGradient):
+            own.storage = total.storage
         else:
-            total.copyto(sums.arrays[0])
+            total.copyto(own)
         sums.push()
-        return sums.arrays[0]
+        return own
+
+
+def _own(total: Any) -> NDArray:
+    """An array like it, for a sum: one of rows is a dense one with flags of its rows, which are joined."""
+    if total.stype != "row_sparse":
+        return zeros(total.shape, ctx=total.context, dtype=total.dtype)
+    return RowGradient(zeros(total.shape, dtype=total.dtype), zeros(total.shape[:1], dtype=np.uint8), True)

@@ -27,6 +27,9 @@ class KVStore:
     several devices, a list of such.
     """
 
+    compression: Any = None
+    """How values travel to other workers, if they are compressed."""
+
     def __init__(self, kind: str = "local") -> None:
         self._kind = kind
         self._stored: dict[Any, NDArray] = {}
@@ -68,7 +71,7 @@ class KVStore:
     def _share(self, array: NDArray) -> None:
         """Give all workers the array of the first."""
 
-    def _of_all_workers(self, key: Any, total: NDArray) -> NDArray:
+    def of_all_workers(self, key: Any, total: NDArray) -> NDArray:
         """The sum of what all workers push at one time."""
         return total
 
@@ -90,7 +93,7 @@ class KVStore:
                 total = total + other.as_in_context(total.context)
             if total.shape != stored.shape:
                 raise ShapeError(f"KVStore: {k!r} is {stored.shape}, but {total.shape} was pushed.")
-            total = self._of_all_workers(k, total)
+            total = self.of_all_workers(k, total)
             if self._updater is None:
                 total.copyto(stored)
             else:

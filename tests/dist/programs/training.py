@@ -72,7 +72,12 @@ def parameters(module):
 
 
 def step(module, x, y):
-    module.forward_backward(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)]))
+    shapes = {}
+    if isinstance(module, mx.mod.BucketingModule):
+        shapes = dict(
+            bucket_key=x.shape[1], provide_data=[("data", x.shape)], provide_label=[("softmax_label", (N,))]
+        )
+    module.forward_backward(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)], **shapes))
 
 
 def alone(net, batch, optimizer, rounded, **how):
@@ -172,10 +177,58 @@ def check(name):
             assert found[n].tobytes() == value.tobytes(), f"{name}, {kind}: {n} differs"
 
 
+def check_buckets():
+    """A BucketingModule whose ranks are in different buckets at a step, by the bits of both in one process."""
+
+    def sym_gen(length):
+        """Layers whose gradients arise in another order in every other bucket."""
+        x = mx.sym.slice_axis(mx.sym.Variable("data"), axis=1, begin=0, end=4)
+        for i in (0, 1) if length % 2 else (1, 0):
+            x = mx.sym.FullyConnected(x, mx.sym.Variable(f"fc{i}_weight"), num_hidden=4, no_bias=True)
+        return mx.sym.SoftmaxOutput(x, name="softmax"), ["data"], ["softmax_label"]
+
+    def module_of(kvstore, workers):
+        mx.random.seed(7 + mx.dist.rank())
+        module = mx.mod.BucketingModule(sym_gen, 8, fused_update=kvstore is not None)
+        module.bind([("data", (N, 8))], [("softmax_label", (N,))])
+        module.init_params(mx.init.Xavier())
+        params = {"learning_rate": 0.5, "rescale_grad": 1 / (workers * N)}
+        module.init_optimizer(kvstore=kvstore, optimizer_params=params)
+        return module
+
+    def batch(i, rank):
+        rng = np.random.default_rng([i, rank])
+        length = 7 + (i + rank) % 2
+        return rng.standard_normal((N, length)).astype("float32"), rng.integers(0, 4, N).astype("float32")
+
+    module = module_of("dist_sync", mx.dist.size())
+    for i in range(4):
+        step(module, *batch(i, mx.dist.rank()))
+        module.update()
+    found = parameters(module)
+    mx.dist.agree("Parameters of buckets", *(f"{n} {a.tobytes().hex()}" for n, a in sorted(found.items())))
+    if current().rank:
+        return
+    one = module_of(None, mx.dist.size())
+    for i in range(4):
+        total = {}
+        for r in range(mx.dist.size()):
+            step(one, *batch(i, r))
+            grads = one._current._executor.grad_dict
+            for n in found:
+                total[n] = total[n] + grads[n].asnumpy() if r else grads[n].asnumpy()
+        for n, value in total.items():
+            grads[n][:] = value
+        one.update()
+    for n, value in parameters(one).items():
+        assert found[n].tobytes() == value.tobytes(), f"buckets: {n} differs"
+
+
 mx.dist.init()
 assert current().size == int(sys.argv[1])
 for name in sys.argv[2:] or CASES:
     check(name)
+check_buckets()
 mx.dist.barrier()
 if current().rank == 0:
     print("training agrees")
