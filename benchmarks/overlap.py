@@ -50,10 +50,10 @@ def main() -> int:
         text
         + markdown(head, rows)
         + (
-            "\nKernels: a step of one rank. Messages: the sums of all gradients by themselves. Together: a\n"
-            "step of both ranks. Hidden: kernels + messages - together, as a share of the shorter of messages\n"
-            "and backward. Waiting: the step of a plan with a byte less, whose kernels wait for each message;\n"
-            "the last column is what overlap takes beyond it.\n"
+            "\nKernels: a step of one rank. Messages: the sums of all gradients by themselves. Together:\n"
+            "a step of both ranks. Hidden: kernels + messages - together, as a share of the shorter of\n"
+            "messages and backward. Waiting: the step of a plan with a byte less, whose kernels wait for\n"
+            "each message; the last column is what overlap takes beyond it.\n"
         )
     )
     print(page)

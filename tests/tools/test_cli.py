@@ -87,6 +87,25 @@ def test_a_budget_that_fits_is_0_and_one_that_does_not_is_1_with_both_bounds(ask
     assert "0 operations run again" not in out
 
 
+def test_ranks_share_a_budget_each(ask):
+    more = ("zoo:mlp", "--optimizer", "adam", "--ranks", 4, "--link", "10Gbit/s")
+    code, out, _ = ask("plan", *more, "--batch", 8)
+    assert code == 0 and "4 ranks over 1.25 GB/s" in out and "messages to ranks" in out
+    whole = size(out, "optimizer")
+    code, out, _ = ask("plan", *more, "--batch", 8, "--shard", "optimizer")
+    assert code == 0 and size(out, "optimizer") < 0.35 * whole
+    code, out, _ = ask("frontier", *more, "--batch", 8, "--budgets", 3)
+    assert code == 0 and "4 ranks" in out
+    code, out, _ = ask("fit-batch", *more, "--budget", "3MiB")
+    assert code == 0 and "4 ranks" in out
+
+
+def test_ranks_that_cannot_be_are_refused(ask):
+    assert "--optimizer adam" in refused(ask("plan", "zoo:mlp", "--ranks", 2))
+    assert "10Gbit/s" in refused(ask("plan", "zoo:mlp", "--optimizer", "sgd", "--ranks", 2, "--link", "fast"))
+    assert "0" in refused(ask("plan", "zoo:mlp", "--ranks", 0))
+
+
 def test_a_budget_below_the_parameters_says_so(ask):
     code, out, _ = ask("plan", CHAIN, "--budget", "1KiB")
     assert code == 1 and "The fixed part alone is larger than the budget" in out
