@@ -7,11 +7,12 @@ ARGS ?=
 PYTHON ?=
 export PYTHON
 
-.PHONY: help demo test check bench torture docs cudnn-plans clean
+.PHONY: help demo demo-ranks test check bench torture docs cudnn-plans clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    train a 1001-layer ResNet inside 32 MiB"
+	@echo "make demo-ranks   two processes train together, 1.2 MiB for each"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests"
 	@echo "make check   the same without the tests"
 	@echo "make bench   every benchmark in benchmarks/"
@@ -23,6 +24,10 @@ help:
 demo:
 	@scripts/bootstrap examples
 	.venv/bin/python examples/train_resnet.py --depth 1001 --budget 32MiB $(ARGS)
+
+demo-ranks:
+	@scripts/bootstrap dev
+	.venv/bin/python -m mxlite.launch -n 2 examples/train_distributed.py --budget 1.2MiB $(ARGS)
 
 test:
 	scripts/check $(ARGS)

@@ -39,6 +39,8 @@ EXTRAS = {
     "cupy-cuda12x": ("gpu12", "GPUs with a driver of CUDA 12"),
     "scikit-learn": ("examples", "the digits data set"),
     "mpi4py": ("mpi", "ranks that train together: mx.dist, kvstore='dist_sync'"),
+    "mpich": ("mpi", "the MPI that mpi4py calls, and its mpiexec"),
+    "impi-rt": ("mpi", "the same on Windows"),
     "safetensors": ("safetensors", "mx.formats.load_safetensors, save_safetensors"),
     "ortools": ("exact", "proofs of the planner's tests"),
 }

@@ -426,8 +426,13 @@ class Module(BoundModule):
         resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
-        """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file."""
+        """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file.
+
+        BindError if other ranks would go on from another position.
+        """
         found = resume.load(prefix)
+        where = "none" if found is None else f"epoch {found.epoch}, batch {found.nbatch}"
+        self._training.agree("The position to go on from", where)
         if found is None:
             self.logger.info("There is no %s.resume to go on from; starting anew.", prefix)
             return None

@@ -156,9 +156,14 @@ class Training:
         """How gradients travel, if they are compressed: those of a step that has the update never are."""
         return None if self._store is None or self.ranks == 1 else self._store.compression
 
+    def agree(self, what: str, *texts: str) -> None:
+        """Raise BindError on all ranks that train together unless they have the same texts."""
+        if self.ranks > 1:
+            dist.agree(what, *texts)
+
     def _join_ranks(self, binding: Binding) -> None:
         """Begin as all other ranks do: with the same plan, and with the parameters of rank 0."""
-        dist.agree("The step", *self._in_common(binding))
+        self.agree("The step", *self._in_common(binding))
         for name in self.parameters:
             broadcast_into(binding.arg_dict[name])
         for state in binding.aux_dict.values():

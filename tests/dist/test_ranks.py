@@ -21,3 +21,7 @@ def test_training_gives_the_bits_of_one_process(ranks, cases):
 
 def test_stores_and_trainers_that_ranks_share():
     assert run("stores.py", 3, "3") == "stores agree\n"
+
+
+def test_ranks_go_on_where_they_stopped(tmp_path):
+    assert run("resuming.py", 2, str(tmp_path)) == "resumed\n"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import runpy
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.dist.ranks import Job, needs_mpi
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 pytestmark = pytest.mark.skipif(
@@ -24,6 +28,7 @@ def command(name, *arguments):
 EXAMPLES = (
     "train_resnet",
     "gluon_digits",
+    "train_distributed",
     "mixed_loop",
     "train_lstm",
     "train_bucketing_lstm",
@@ -134,6 +139,16 @@ def test_an_lstm_learns_inside_its_budget(tmp_path):
     out = run(tmp_path, "train_lstm", *small, "--budget", "1MB")
     perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]
     assert perplexities[1] < perplexities[0]
+
+
+@needs_mpi
+def test_two_ranks_train_inside_a_budget():
+    arguments = "--epochs", "2", "--budget", "1.2MiB"
+    ended = Job(Path(ROOT, "examples", "train_distributed.py"), 2, *arguments).end()
+    assert ended.status == 0, ended.err
+    planned, measured = (int(n.replace(",", "")) for n in re.findall(r"bytes of .*: ([\d,]+)", ended.out))
+    assert planned == measured <= 1.2 * 2**20 and ended.out.startswith("Ranks: 2; ")
+    assert "Parameters of all ranks are bitwise equal: True" in ended.out
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

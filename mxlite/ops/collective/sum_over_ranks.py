@@ -77,4 +77,6 @@ class SumOverRanks(Op):
             raise StateError(f"This step was planned for {a.ranks} ranks, but the job has {comm.size}.")
         if outs[a.arrays] is not None:
             outs[a.arrays][...] = 0
-        sum_bucket(comm, args[: a.arrays], outs[: a.arrays], work)
+        wanted = [i for i in range(a.arrays) if outs[i] is not None]  # the same ones on all ranks
+        if wanted:
+            sum_bucket(comm, [args[i] for i in wanted], [outs[i] for i in wanted], work)
