@@ -13,7 +13,7 @@ from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
 from ..core.wanted import wanted, wanted_path
 from ..executor.request.amp import amp_dtype
-from ..executor.request.bind_request import check_streams, host_link, Offload
+from ..executor.request.bind_request import check_shard, check_streams, host_link, Offload
 from ..formats import save_params, stored_params
 from ..io import DataDesc
 from ..memplan import Device
@@ -78,6 +78,8 @@ class Module(BoundModule):
     `streams`: number of kernels that a GPU may run concurrently, where the plan leaves them unordered.
 
     `link`: what carries messages to other ranks, as "10Gbit/s": the plan's updates wait so long for sums.
+    `shard`: "optimizer" if each rank keeps only a part of the optimizer's states, "none", or "auto" for
+    whichever is faster within the budget.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Module(BoundModule):
         streams: int = 1,
         narrow_params: bool = False,
         link: str | None = None,
+        shard: str = "auto",
     ) -> None:
         contexts = as_list(context) or [current_context()]
         for c in contexts:
@@ -116,6 +119,7 @@ class Module(BoundModule):
         host_link(offload)
         check_streams(streams)
         RankLink.of(link)
+        check_shard(shard)
         training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger_of(logger))
         options = dict(
             amp=amp_dtype(amp),
@@ -131,6 +135,7 @@ class Module(BoundModule):
         binding = Binding(symbol, contexts[0], names, **options)
         binding.narrow_params = narrow_params
         binding.places = group2ctxs
+        training.shard = shard
         super().__init__(binding, training, budget, logger)
         self._compression_params = compression_params  # of gradients, where other ranks share the store
         self._context = contexts  # a list in MXNet, whose programs read it

@@ -47,6 +47,7 @@ class Training:
         self.parameters = names.parameters
         self.fixed = names.fixed
         self.fused = fused
+        self.shard = "auto"  # what ranks share, see BindRequest
         self.in_buckets = False  # of a BucketingModule: ranks may be in different ones
         self.awaits = False
         self.samples: int | None = None
@@ -133,7 +134,8 @@ class Training:
         """Train with this optimizer from now on, with new states. Nothing changes if no plan has room."""
         before = self.optimizer, self._updater, binding.group.extra, self._store
         options, self._store = dict(binding.options), store
-        binding.options |= {"ranks": self.ranks, "shard": "auto" if binding.group.budget else "none"}
+        shard = self.shard if self.shard != "auto" or binding.group.budget else "none"
+        binding.options |= {"ranks": self.ranks, "shard": shard}
         try:
             self._start(optimizer, binding)
         except MemoryBudgetError:
@@ -141,7 +143,9 @@ class Training:
             binding.options |= options
             raise
         # Programs for other shapes have the same arrays as this one.
-        binding.options["shard"] = "optimizer" if binding.executor.shares_states else "none"
+        shares = binding.executor.shares_states
+        binding.options["shard"] = "optimizer" if shares else "none"
+        self.updater.part = (dist.rank(), self.ranks) if shares else None
         self.fill_store(binding)
         if self.ranks > 1:
             self._join_ranks(binding)

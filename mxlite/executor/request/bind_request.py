@@ -81,10 +81,7 @@ class BindRequest:
             )
         check_streams(self.streams)
         check_ranks(self.ranks)
-        if self.shard not in SHARDS:
-            raise BindError(
-                f"shard must be one of {SHARDS}, got {self.shard!r}.{nearest(self.shard, SHARDS)}"
-            )
+        check_shard(self.shard)
         amp = amp_dtype(self.amp)
         checked = dict(
             amp=amp,
@@ -116,6 +113,12 @@ def check_ranks(ranks: int) -> None:
     """Raise BindError if there cannot be so many."""
     if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MOST_RANKS:
         raise BindError(f"ranks must be a number from 1 to {MOST_RANKS}, got {ranks!r}.")
+
+
+def check_shard(shard: str) -> None:
+    """Raise BindError unless it is one of SHARDS."""
+    if shard not in SHARDS:
+        raise BindError(f"shard must be one of {SHARDS}, got {shard!r}.{nearest(str(shard), SHARDS)}")
 
 
 def update_rule(optimizer: Any) -> UpdateRule | None:

@@ -18,13 +18,15 @@ from .optimizer_base import Optimizer
 class Updater:
     """Updates weights and keeps one state per index, made at its first update.
 
-    `states[index]` is what the optimizer's `create_state` gave: None, an NDArray, or a tuple of such.
+    `states[index]` is what the optimizer's `create_state` gave: None, an NDArray, or a tuple of such. `part`
+    is (rank, ranks) where the states are parts that this rank keeps of those of large weights.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = wanted("Updater: optimizer", optimizer, "an Optimizer", Optimizer)
         self.states: dict[Any, Any] = {}
         self._loaded: set[Any] = set()  # states of a file that have met no weight yet
+        self.part: tuple[int, int] | None = None
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         """Update one weight in place, or lists of weights one by one. `index` is an int or a name."""
@@ -56,8 +58,10 @@ class Updater:
 
     def packed(self, dump_optimizer: bool = False) -> Packed:
         """The result of `get_states`, a piece at a time: for a file."""
+        part = {} if self.part is None else {"part": [*self.part]}
         return Packed(
-            {
+            part
+            | {
                 "optimizer": type(self.optimizer).__name__.lower(),
                 "progress": self.optimizer.progress(),
                 "settings": self.optimizer.settings() if dump_optimizer else None,
@@ -91,6 +95,11 @@ class Updater:
         if tree["optimizer"] != mine:
             raise FormatError(f"The states were saved by {tree['optimizer']!r}; this optimizer is {mine!r}.")
         _STATES(tree["states"], "The optimizer state is corrupt: its 'states'")
+        if tree.get("part") != (None if self.part is None else [*self.part]):
+            raise FormatError(
+                f"The file has {_in_words(tree.get('part'))}, but wanted are {_in_words(self.part)}. Each "
+                f"rank saves its own and takes its own back; with Module(shard='none') all keep whole states."
+            )
         loaded = {index: _untree(state) for index, state in tree["states"]}
         if self.optimizer.master_last and not tree.get("master_last", False):
             # Written when float32 weights came first: for these optimizers only such states are tuples.
@@ -110,6 +119,15 @@ class Updater:
             stored.copyto(held)
         if into is None:
             self.states, self._loaded = {i: _read(s) for i, s in loaded.items()}, set(loaded)
+
+
+def _in_words(part: Any) -> str:
+    """What is in a file of states, or is to be."""
+    if part is None:
+        return "the whole states of the optimizer"
+    own = [*part] if isinstance(part, tuple) else part
+    _PART(own, "The optimizer state is corrupt: its 'part'")
+    return f"the parts of states that rank {own[0]} of {own[1]} keeps"
 
 
 def get_updater(optimizer: Optimizer) -> Updater:
@@ -152,4 +170,5 @@ def _state(value: Any, where: str) -> Any:
     return schema.real()(value, where)
 
 
+_PART = schema.row(schema.whole(), schema.whole(1))
 _STATES = schema.several(schema.row(schema.key, _state))

@@ -39,8 +39,10 @@ same(out.asnumpy(), np.full((3, 2), sum(range(size)) + size), "push of two")
 kv.broadcast("b", mx.nd.array([me + 5.0]), out=mx.nd.zeros((1,)))
 kv.init("table", mx.nd.ones((2 * size + 1, 2)))
 kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0, momentum=0.5))
-for i in range(2):  # each rank reaches the rows 2 r and 2 r + 1; the last row stays, momentum or not
-    rows = mx.nd.sparse.row_sparse_array((np.ones((2, 2), np.float32), [2 * me, 2 * me + 1]), shape=(2 * size + 1, 2))
+for _ in range(2):  # each rank reaches the rows 2 r and 2 r + 1; the last row stays, momentum or not
+    rows = mx.nd.sparse.row_sparse_array(
+        (np.ones((2, 2), np.float32), [2 * me, 2 * me + 1]), shape=(2 * size + 1, 2)
+    )
     kv.push("table", rows)
 picked = mx.nd.sparse.zeros("row_sparse", (2 * size + 1, 2))
 kv.row_sparse_pull("table", out=picked, row_ids=mx.nd.array([0, 2 * size - 1, 2 * size]))
@@ -75,7 +77,9 @@ for wrong in ({"type": "1bit"}, {"threshold": 0}, {"thresold": 1}, 3):
 
 # Module: the same numbers as by hand, in the bytes that were planned, with an update behind the step.
 mx.random.seed(me)
-net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax")
+net = mx.sym.SoftmaxOutput(
+    mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax"
+)
 module = mx.mod.Module(net, fused_update=True, compression_params={"type": "2bit", "threshold": 0.25})
 module.bind([("data", (4, 5))], [("softmax_label", (4,))])
 module.init_params(mx.init.Xavier())

@@ -178,7 +178,7 @@ def check(name):
 
 
 def check_buckets():
-    """A BucketingModule whose ranks are in different buckets at a step, by the bits of both in one process."""
+    """Ranks of a BucketingModule in different buckets at a step, by the bits of both in one process."""
 
     def sym_gen(length):
         """Layers whose gradients arise in another order in every other bucket."""
