@@ -65,9 +65,8 @@ class Watch:
         while not self._over.wait(BEAT_S):
             self._ring.send(self.comm.step, os.getpid(), 0)
             now, message = time.monotonic(), self._ring.received()
-            heard += max(
-                0.0, now - last - BEAT_S
-            )  # time in which this thread could not listen does not count
+            # Time in which this thread could not listen does not count, as that of a stopped job.
+            heard += max(0.0, now - last - BEAT_S)
             last = now
             if message is not None:
                 heard = now

@@ -109,6 +109,13 @@ FAULTS = [
         _FAILURES + "[fewer]",
     ),
     Fault(
+        "time in which this process was stopped counts as another's silence",
+        "mxlite/comm/watch.py",
+        "            heard += max(0.0, now - last - BEAT_S)",
+        "            heard += 0.0",
+        "tests/comm/test_watch.py::test_a_healthy_rank_is_left_alone",
+    ),
+    Fault(
         "a rank that was stopped is waited for",
         "mxlite/comm/watch.py",
         'return state not in "TtZX"',

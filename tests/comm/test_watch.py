@@ -1,0 +1,104 @@
+"""The watch over the rank before, by a clock that the test turns."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mxlite.comm import watch as watches
+from mxlite.comm.watch import BEAT_S, Watch
+
+
+class Aborted(Exception):
+    """The job was ended."""
+
+
+class Ring:
+    """A ring that hears what the script of a job says, and forgets what is sent."""
+
+    before, hosts = 1, ["here", "here"]
+
+    def __init__(self, script):
+        self._script = iter(script)
+        self.now, self._message = 0.0, None
+
+    def send(self, *numbers):
+        pass
+
+    def received(self):
+        message, self._message = self._message, None
+        return message
+
+    def is_set(self):
+        return False
+
+    def wait(self, seconds):
+        """The next beat: its length in seconds, and what was heard in it. True at the end of the script."""
+        length, self._message = next(self._script, (None, None))
+        self.now += length or 0.0
+        return length is None
+
+
+class Communicator:
+    """As much of a communicator as a watch asks for."""
+
+    rank, size, step, missing = 0, 2, 7, ""
+
+    def __init__(self, ring):
+        self.ring = lambda: ring
+
+    def abort(self, status):
+        raise Aborted(status)
+
+
+def watched(monkeypatch, script):
+    """The communicator of a rank whose watch has seen all of the script; Aborted if it has ended the job."""
+    ring = Ring(script)
+    comm = Communicator(ring)
+    monkeypatch.setattr(watches.time, "monotonic", lambda: ring.now)
+    watch = Watch(comm)
+    watch._over = ring
+    watch._run()
+    return comm
+
+
+def beats(seconds, message=None):
+    return [(BEAT_S, message)] * int(seconds / BEAT_S)
+
+
+def gone():
+    """The number of a process that has ended."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+alive = [4, os.getpid(), 0]
+
+
+def test_a_silent_rank_ends_the_job(monkeypatch, capsys):
+    watched(monkeypatch, [(BEAT_S, alive), *beats(59)])
+    with pytest.raises(Aborted):
+        watched(monkeypatch, [(BEAT_S, alive), *beats(62)])
+    said = capsys.readouterr().err
+    assert "rank 1 has been silent for 60 s; the last it told was that it is in step 4." in said
+    assert "Rank 0 is in step 7." in said
+
+
+def test_a_dead_rank_of_this_machine_ends_it_within_seconds(monkeypatch, capsys):
+    with pytest.raises(Aborted):
+        watched(monkeypatch, [(BEAT_S, [4, gone(), 0]), *beats(4)])
+    assert "rank 1 is stopped or dead" in capsys.readouterr().err
+
+
+def test_a_healthy_rank_is_left_alone(monkeypatch):
+    """It beats; this process could not listen for two minutes; it has ended; silence has no limit."""
+    watched(monkeypatch, beats(300, alive))
+    watched(monkeypatch, [(BEAT_S, alive), (120.0, None), *beats(30)])
+    comm = watched(monkeypatch, [(BEAT_S, alive), (BEAT_S, [-1, 9, 0]), *beats(300)])
+    assert comm.missing == "rank 1 has ended after step 9"
+    monkeypatch.setenv("MXLITE_RANK_SILENCE_S", "0")
+    watched(monkeypatch, [(BEAT_S, alive), *beats(300)])
