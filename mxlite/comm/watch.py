@@ -19,6 +19,9 @@ from ..core import config
 from .mpi import MPICommunicator
 
 BEAT_S = 0.5
+NAPS = 10
+"""Parts of that time, after each of which the thread looks if it is over."""
+
 STOPPED_S = 3.0
 """Seconds of silence after which a process of the same machine is looked at: if it was stopped or is dead,
 that is the end. One that is merely busy has the time of `config.rank_silence`."""
@@ -32,7 +35,7 @@ class Watch:
     def __init__(self, comm: MPICommunicator) -> None:
         self.comm = comm
         self._ring = comm.ring()
-        self._over = threading.Event()
+        self._over = False
         self._thread = threading.Thread(target=self._run, name="mxlite watch", daemon=True)
         self._hook = sys.excepthook
 
@@ -43,8 +46,8 @@ class Watch:
 
     def stop(self) -> None:
         """Tell the next rank that this one ends as it should, and stop watching."""
-        if not self._over.is_set():
-            self._over.set()
+        if not self._over:
+            self._over = True
             self._thread.join()
             self._ring.send(_GOODBYE, self.comm.step, 0)
 
@@ -57,12 +60,20 @@ class Watch:
         text = "".join(traceback.format_exception(kind, error, trace))
         self.end_job(f"rank {self.comm.rank} failed in step {self.comm.step}. The job ends.\n{text}")
 
+    def _rest(self) -> bool:
+        """Sleep until it is time to send. False if the watch is over."""
+        for _ in range(NAPS):
+            if self._over:
+                break
+            time.sleep(BEAT_S / NAPS)
+        return not self._over
+
     def _run(self) -> None:
         heard, step, process = time.monotonic(), 0, 0
         before, limit = self._ring.before, config.rank_silence()
         on_this_machine = self._ring.hosts[before] == self._ring.hosts[self.comm.rank]
         last = heard
-        while not self._over.wait(BEAT_S):
+        while self._rest():
             self._ring.send(self.comm.step, os.getpid(), 0)
             now, message = time.monotonic(), self._ring.received()
             # Time in which this thread could not listen does not count, as that of a stopped job.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from mxlite.graph import parse_attrs
 from mxlite.ops import find_op
-from tests.conformance.case import Case
+from tests.conformance.case import Case, positive
 
 _SUM = find_op("_sum_over_ranks")
+_SGD = find_op("_fused_sgd_mom")
 _NONE = "MXNet has no such operator"
 
 ROWS: dict[str, Case] = {
@@ -18,5 +20,15 @@ ROWS: dict[str, Case] = {
         dtypes={"arg1": "float32"},
         mxnet=_NONE,
         empty=False,
+    ),
+    "_sharded_update": Case(
+        find_op("_sharded_update"),
+        find_op("_sharded_update").Attrs(4, _SGD, parse_attrs(_SGD, {"momentum": 0.9, "row": 1}), 1, 1),
+        [(3, 4), (3, 4), (12,), (2, 2)],
+        dtypes={"arg3": "float64"},
+        make={"arg3": positive},
+        mxnet=_NONE,
+        empty=False,
+        large=[(3, 2**19), (3, 2**19), (3 * 2**19,), (2, 2)],
     ),
 }

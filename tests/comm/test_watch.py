@@ -32,9 +32,6 @@ class Ring:
         message, self._message = self._message, None
         return message
 
-    def is_set(self):
-        return False
-
     def wait(self, seconds):
         """The next beat: its length in seconds, and what was heard in it. True at the end of the script."""
         length, self._message = next(self._script, (None, None))
@@ -60,7 +57,7 @@ def watched(monkeypatch, script):
     comm = Communicator(ring)
     monkeypatch.setattr(watches.time, "monotonic", lambda: ring.now)
     watch = Watch(comm)
-    watch._over = ring
+    monkeypatch.setattr(watch, "_rest", lambda: not ring.wait(BEAT_S))
     watch._run()
     return comm
 

@@ -75,7 +75,7 @@ class Case:
     """One row; each is equal to itself alone.
 
     op            the operator
-    attrs         its parameters, as a user writes them
+    attrs         its parameters, as a user writes them; typed ones of an operator that no user writes
     shapes        of the inputs in use, in the order of `op.input_names`
     dtype         of all inputs, unless `dtypes` says otherwise for one. A case of float64 is also run in
                   float32 and the results compared
@@ -98,7 +98,7 @@ class Case:
     """
 
     op: type[Op]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Any = field(default_factory=dict)
     shapes: Sequence[Shape] = ((3, 4),)
     dtype: str = "float64"
     dtypes: Mapping[str, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class Case:
     @cached_property
     def parsed(self) -> Any:
         """`attrs` as the operator's typed Attrs."""
-        return parse_attrs(self.op, self.attrs)
+        return self.attrs if isinstance(self.attrs, self.op.Attrs) else parse_attrs(self.op, self.attrs)
 
     def follows(self, name: str) -> bool:
         """Whether the shape of an input is left to inference."""

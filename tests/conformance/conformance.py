@@ -444,6 +444,8 @@ def check_open_shapes(case: Case) -> None:
 def check_attrs_round_trip(case: Case) -> None:
     """Parameters survive being written as text, those given and all of them."""
     want = case.parsed
+    if want is case.attrs:
+        return  # no user writes them
     assert parse_attrs(case.op, {k: attr_text(v) for k, v in case.attrs.items()}) == want
     everything = {f.name: attr_text(getattr(want, f.name)) for f in dataclasses.fields(want)}
     assert parse_attrs(case.op, everything) == want

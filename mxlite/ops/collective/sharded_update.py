@@ -10,7 +10,7 @@ from ...comm import current, reduce_and_gather, shard_length, sum_workspace
 from ...core.dtype import float32
 from ...core.errors import ShapeError, StateError
 from ...core.record import record
-from ...graph.opdef import Op
+from ...graph.opdef import Op, require_kind
 
 
 class ShardedUpdate(Op):
@@ -30,6 +30,7 @@ class ShardedUpdate(Op):
     op_name = "_sharded_update"
     variadic = "args"
     outputs = ("token",)
+    accepts = "float"
     recomputable = False
 
     @record
@@ -57,6 +58,7 @@ class ShardedUpdate(Op):
 
     @classmethod
     def infer_type(cls, a, *dtypes):
+        require_kind(cls, dtypes[0])
         return dtypes, (float32,)
 
     @staticmethod
