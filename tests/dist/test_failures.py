@@ -12,8 +12,9 @@ from .ranks import Job, needs_mpi
 
 pytestmark = needs_mpi
 
-LIMIT_S = 20.0
-"""Seconds from a failure to the end of the job: within 5 on a machine that is not loaded."""
+LIMIT_S = 60.0
+"""Seconds from a failure to the end of the job, on a machine where ten processes wait for each core. It takes
+4 at most where none does."""
 
 FAILURES = {
     "raise": (1, "mxlite: rank 1 failed in step 5. The job ends.", "RuntimeError: as planned"),
@@ -36,7 +37,7 @@ def test_a_failure_ends_the_job(what, tmp_path):
         while not stamp.exists() and time.monotonic() < until:
             time.sleep(0.05)
         os.killpg(job.pid, signal.SIGINT)
-    ended = job.end(120)
+    ended = job.end()
     took = time.time() - float(stamp.read_text())
     assert ended.status == status if status is not None else ended.status, ended.err
     told = ended.out + ended.err
