@@ -58,7 +58,7 @@ PROGRAMS = (
     ),
     Program(f"{_EXAMPLES}/house_prices/kaggle_k_fold_cross_validation.py", "", data.houses, steps=600),
     Program(f"{_EXAMPLES}/tree_lstm/main.py", "--epochs 2 --batch_size 4", data.pairs),
-    Program(f"{_EXAMPLES}/sn_gan/train.py", "--batch-size 8 --epochs 1 --z-dim 20", data.colours, steps=6),
+    Program(f"{_EXAMPLES}/sn_gan/train.py", "--batch-size 8 --epochs 1 --z-dim 20", data.colours, steps=4),
     Program(
         f"{_EXAMPLES}/embedding_learning/train.py",
         "--model resnet18_v2 --optimizer sgd --embed-dim 16 --batch-size 6 --batch-k 2",

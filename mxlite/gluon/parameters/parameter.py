@@ -14,6 +14,7 @@ from ...core.errors import ArgumentError, DeferredInitializationError, nearest, 
 from ...core.wanted import wanted
 from ...module.initial import initializer
 from ...ndarray import NDArray, zeros
+from ...ndarray.gradients.keepers import keep_before_write, watch
 from ...ndarray.memory.lazy import make_zero
 from ...symbol import autograd, Symbol, Variable
 
@@ -207,6 +208,7 @@ class Parameter:
                 self._arrays[context] = array.detach()  # type: ignore[index]
             else:
                 array.attach_grad(self._grad_req, self._grad_stype)
+            watch(array)
 
     def _here(self) -> dict[Context, NDArray]:
         if self._arrays is not None:
@@ -261,7 +263,7 @@ class Parameter:
         return list(self._later_ctx) if self._later is not None else list(self._here())
 
     def set_data(self, data: Any) -> None:
-        """Write values to its arrays on all devices."""
+        """Write values to its arrays on all devices. What was recorded before keeps the old ones."""
         self.shape = data.shape
         if self._arrays is None:
             if self._later is None:
@@ -274,6 +276,7 @@ class Parameter:
             self._later = fill
             return
         for array in self._arrays.values():
+            keep_before_write(array)
             with autograd.pause():
                 array[:] = data
 
