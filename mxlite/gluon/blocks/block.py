@@ -13,6 +13,7 @@ from ...core.errors import ArgumentError, FormatError, MissingMethodError
 from ...core.wanted import wanted, wanted_function
 from ..parameters.parameter import Parameter
 from ..parameters.parameter_dict import ParameterDict
+from . import model_file
 from .hook_handle import HookHandle
 from .name_scope import named, NameScope
 from .summary import print_summary
@@ -181,6 +182,16 @@ class Block:
             if name in mine:
                 mine[name].take(array, ctx, cast_dtype, dtype_source)
 
+    def save(self, prefix: str) -> None:
+        """Write `prefix-model.json`, which describes the blocks, and `prefix-model.params`."""
+        model_file.save(self, prefix)
+
+    def load(self, prefix: str) -> None:
+        """Read what `save` has written of a network that the same code made: values, names of children, and
+        which blocks were hybridized. FormatError if it is of another network.
+        """
+        model_file.load(self, prefix)
+
     def save_params(self, filename: str) -> None:
         """The old name of saving: values by full name, without this block's prefix. `save_parameters` is
         better.
@@ -208,6 +219,13 @@ class Block:
     def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(block, args, outputs)` after each forward pass."""
         return HookHandle(self._forward_hooks, wanted_function("register_forward_hook: hook", hook))
+
+    def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
+        """Let the hybridized blocks below show what their operators compute; see
+        `HybridBlock.register_op_hook`.
+        """
+        for child in self._children.values():
+            child.register_op_hook(callback, monitor_all)
 
     def apply(self, fn: Callable[[Block], Any]) -> Block:
         """Call `fn` with each child, its children before it, and with this block last; returns this block."""

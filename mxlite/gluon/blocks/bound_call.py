@@ -34,6 +34,7 @@ from ...symbol import autograd
 from .deferred_call import deferred_input, DeferredCall
 from .joined_program import JoinedProgram
 from .nested import Form, nested
+from .op_hook import OpHook
 from .trace import Trace
 
 MOST_CHANGES = 4
@@ -44,15 +45,17 @@ is the number of words: it is fixed in a program."""
 class BoundCalls:
     """The programs of one block."""
 
-    def __init__(self, block: Any, options: dict[str, Any]) -> None:
+    def __init__(self, block: Any, options: dict[str, Any], hook: OpHook | None) -> None:
         self.block = block
         self.options = options
+        self._hook = hook
         self._programs: dict[Any, list[BoundProgram]] = {}
         self._joined: dict[Any, tuple[JoinedProgram | None, int]] = {}  # and how many there were
         self._given: dict[Any, list[NDArray]] = {}  # inputs of deferred calls
         self._kinds: dict[Any, list[Any]] = {}  # shapes and types of outputs
         self._parameters: dict[str, Any] | None = None
         self._waiting: DeferredCall | None = None
+        self._watched: dict[str, NDArray] = {}  # parameters that may be set while a call waits
         self.last_program: BoundProgram | JoinedProgram | None = None
 
     @staticmethod
@@ -98,8 +101,10 @@ class BoundCalls:
                 return nested(call.take(), trace.form)
             if (trainer := self._trainer(key, trace)) is not None:
                 self._waiting = call = DeferredCall(self, key, trace, inputs, trainer)
-                for array in call.held.values():
-                    keep(array, self)
+                for name, array in call.held.items():
+                    if self._watched.get(name) is not array:
+                        self._watched[name] = array
+                        keep(array, self)
                 return nested(call.take(), trace.form)
         program = self.idle(key, trace)
         self.last_program = program
@@ -120,6 +125,8 @@ class BoundCalls:
         mine = self._programs[key]
         mine[:] = [p for p in mine if p.is_current]
         made = BoundProgram(trace, kinds, self._parameters, context, recording, self.options)
+        if self._hook is not None:
+            self._hook.watch(made.executor, trace.symbol)
         if recording:
             for array in made.held.values():
                 keep(array, made)
@@ -136,7 +143,11 @@ class BoundCalls:
     def _trainer(self, key: Any, trace: Trace) -> Any:
         """The trainer whose step may be part of a program of this form; None if there is none."""
         kinds, _, context, _ = key
-        if self.options.get("amp") is not None or any(wanted or 0 in shape for shape, _, wanted in kinds):
+        if (
+            self._hook is not None
+            or self.options.get("amp") is not None
+            or any(wanted or 0 in shape for shape, _, wanted in kinds)
+        ):
             return None  # a length of 0 is one to be found out, for a program with arrays of its own
         parameters = self.parameters_of(trace.symbol)
         trained = [p for p in parameters.values() if p.grad_req != "null"]
@@ -309,7 +320,8 @@ class BoundCall:
             if program.held[name].var.pushes != pushes:
                 raise StateError(
                     f"the gradient of a hybridized block reads {name!r}, which was written after forward "
-                    f"read it. Write to it after backward, or by set_data(), which keeps a copy for the gradient."
+                    f"read it. Write to it after backward, or by set_data(), which leaves a copy to the "
+                    f"gradient."
                 )
         grads = [program.grads.get(n) for n in program.sources]
         kept: dict[int, NDArray] = {}
