@@ -108,7 +108,8 @@ def _matched(
             f"{file} is of another network: {key!r} has {len(names)} children, and "
             f"{len(block._children)} here."
         )
-    below, children = [], {}
+    below: list[tuple[Any, dict[str, Any], bool]] = []
+    children = {}
     for child, name in zip(block._children.values(), names.values()):
         below += _matched(child, about, file, numbers)
         children[name] = child
