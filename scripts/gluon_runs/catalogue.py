@@ -65,6 +65,13 @@ PROGRAMS = (
         data.birds,
         steps=2,
     ),
+    Program(
+        f"{_EXAMPLES}/style_transfer/main.py",
+        "train --dataset dataset --style-folder images/styles --save-model-dir . --cuda 0 --epochs 1 "
+        "--batch-size 2 --ngf 8 --image-size 48 --style-size 48",
+        data.paintings,
+        steps=2,
+    ),
     Program(f"{_EXAMPLES}/audio/urban_sounds/train.py", "--epochs 6", data.sounds),
     Program(f"{_COURSE}/1-ndarray.md"),
     Program(f"{_COURSE}/2-nn.md"),

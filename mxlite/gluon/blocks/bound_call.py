@@ -97,15 +97,17 @@ class BoundCalls:
             self._waiting = None
         if recording:
             call = deferred_input(inputs)
-            if call is not None and call.take_loss(self, key, trace, inputs):
-                return nested(call.take(), trace.form)
+            if call is not None and (made := call.take_loss(self, key, trace, inputs)) is not None:
+                return nested(made, trace.form)
             if (trainer := self._trainer(key, trace)) is not None:
-                self._waiting = call = DeferredCall(self, key, trace, inputs, trainer)
+                call = DeferredCall(self, key, trace, inputs, trainer)
+                made = call.begin()
+                self._waiting = call
                 for name, array in call.held.items():
                     if self._watched.get(name) is not array:
                         self._watched[name] = array
                         keep(array, self)
-                return nested(call.take(), trace.form)
+                return nested(made, trace.form)
         program = self.idle(key, trace)
         self.last_program = program
         outputs = program.run(inputs, recording)
