@@ -35,6 +35,12 @@ from mxnet_suites import wheel
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent
 TOLERANCE = 1e-4
+_EXPLAINED = """
+Each program ran as it is, once with the wheel and once with mxlite, from the same parameters and on the same
+made-up data (scripts/gluon_programs.py); some are stopped after a few steps (gluon_runs/catalogue.py). The
+difference is that of the losses of all steps, relative to the largest loss if that is above 1.
+
+"""
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ def main() -> int:
             file = program.file.removeprefix("example/").removeprefix("docs/python_docs/python/")
             rows.append([f"`{file}`", len(ours.losses), f"{apart:.1e}", outcome[:90]])
             print(*rows[-1], flush=True)
-    text += "\n" + markdown(["program", "losses", "largest difference", "outcome"], rows)
+    text += _EXPLAINED + markdown(["program", "losses", "largest difference", "outcome"], rows)
     write_page(text, given.output, "gluon-programs")
     return int(wrong > 0)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core import replacing, StateError
 from ..core.errors import ArgumentError, FormatError, OpAttributeError, RangeError
-from ..core.wanted import wanted
+from ..core.wanted import number, wanted
 from ..module.optim import optimizer as opt
 from ..ndarray import NDArray
 from ..ndarray.files.stored import FileSource
@@ -141,6 +141,7 @@ class Trainer:
         self._update(ignore_stale_grad)
 
     def _prepare(self, batch_size: float) -> None:
+        batch_size = number("Trainer: batch_size", batch_size)
         if not batch_size:
             raise RangeError("Trainer: gradients are divided by batch_size, which is 0.")
         self._optimizer.rescale_grad = self._scale / batch_size

@@ -14,6 +14,7 @@ from ...symbol import autograd, Symbol
 from ..parameters.parameter import Parameter
 from .block import Block
 from .bound_call import BoundCalls
+from .call_errors import explained, NAMED
 from .nested import flat, Form
 from .op_hook import OpHook
 from .trace import Trace, traced
@@ -233,7 +234,13 @@ class HybridBlock(Block):
         if isinstance(tensors[0], Symbol):
             with self.name_scope():
                 variables = {n: p.var() for n, p in self._reg_params.items()}
-                return self.hybrid_forward(sym, *args, **variables)
+                try:
+                    return self.hybrid_forward(sym, *args, **variables)
+                except TypeError as error:
+                    told = explained(self, error, args, ())
+                    if told is error:
+                        raise
+                    raise told from error
         if len(tensors) == len(inputs):
             self._form = form, len(inputs)
         if self._active and BoundCalls.serves():
@@ -260,7 +267,13 @@ class HybridBlock(Block):
         except DeferredInitializationError:
             self._finish(args)
             parameters = self._values(context)
-        return self.hybrid_forward(nd, *args, **parameters)
+        try:
+            return self.hybrid_forward(nd, *args, **parameters)
+        except NAMED as error:
+            told = explained(self, error, args, tensors)
+            if told is error:
+                raise
+            raise told from error
 
     def _values(self, context: Context) -> dict[str, NDArray]:
         return {n: p.data(context) for n, p in self._reg_params.items()}
