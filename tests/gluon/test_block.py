@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -293,7 +294,7 @@ def test_errors_of_calls_name_the_block_and_what_would_help():
         loss(x, x.as_in_context(mx.cpu(1)))
     with pytest.raises(mx.ArgumentError, match=r"set_data wants an array of shape \(2, 3\), got 3"):
         net[0].weight.set_data(3)
-    with pytest.raises(mx.RangeError, match="Dense: units must be at least 1, got -1"):
+    with pytest.raises(mx.RangeError, match="Dense: units must be at least 0, got -1"):
         nn.Dense(-1)
     with pytest.raises(mx.ArgumentError, match="batch_size must be a number, got 'three'"):
         gluon.Trainer(net.collect_params(), "sgd").step("three")
@@ -301,3 +302,20 @@ def test_errors_of_calls_name_the_block_and_what_would_help():
     lstm.initialize()
     with pytest.raises(mx.ShapeError, match=r"LSTM 'lstm' wants 3 axes, TNC, but the input is \(2, 3\)"):
         lstm(mx.nd.ones((2, 3)))
+
+
+def test_blocks_in_lists_that_are_no_children_are_told_of():
+    class Net(gluon.Block):
+        def __init__(self, layers, registered):
+            super().__init__()
+            self.layers = {"a": [layers]}
+            self.table = [[0.0] * 3, {"x": "y"}]
+            self.table.append(self.table)
+            if registered:
+                self.register_child(layers)
+
+    with pytest.warns(UserWarning, match=r"Net\.layers of 'net\d+' holds blocks that are not its children"):
+        assert not gluon.nn.Sequential().collect_params() and not Net(nn.Dense(2), False).collect_params()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(Net(nn.Dense(2), True).collect_params()) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from ... import ndarray as nd
@@ -17,6 +18,9 @@ from . import model_file
 from .hook_handle import HookHandle
 from .name_scope import named, NameScope
 from .summary import print_summary
+
+_MOST_LOOKED_AT = 1000
+"""Most things in a container that is no child that are looked at for blocks: it may be a table of data."""
 
 
 class Block:
@@ -93,15 +97,40 @@ class Block:
     def collect_params(self, select: str | None = None) -> ParameterDict:
         """Its parameters and those of all children; `select`: a regular expression, only names it matches.
 
-        `collect_params('.*weight|dense0_bias')`
+        `collect_params('.*weight|dense0_bias')`. It warns of blocks in lists and dicts: they are no children.
         """
         found = ParameterDict(self._params.prefix)
         pattern = None if select is None else re.compile(select)
         for block in self._below():
+            if (name := block._holds_strangers()) is not None:
+                warnings.warn(
+                    f"{type(block).__name__}.{name} of {block.name!r} holds blocks that are not its "
+                    f"children, so their parameters are not the network's: make it a Sequential, or call "
+                    f"register_child.",
+                    stacklevel=2,
+                )
             for name, parameter in block.params.items():
                 if pattern is None or pattern.match(name):
                     found.update({name: parameter})
         return found
+
+    def _holds_strangers(self) -> str | None:
+        """An attribute whose list, tuple or dict holds a block that is no child; None if there is none."""
+        children = set(map(id, self._children.values()))
+        for name, value in vars(self).items():
+            if not isinstance(value, (list, tuple, dict)) or value is self._children:
+                continue
+            todo: list[Any] = [value]
+            for _ in range(_MOST_LOOKED_AT):
+                if not todo:
+                    break
+                item = todo.pop()
+                if isinstance(item, Block) and id(item) not in children:
+                    return name
+                if isinstance(item, (list, tuple, dict)):
+                    inner = item.values() if isinstance(item, dict) else item
+                    todo += islice(inner, _MOST_LOOKED_AT)
+        return None
 
     def _below(self) -> Iterator[Block]:
         """This block and all below it, each before its children."""

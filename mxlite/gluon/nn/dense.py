@@ -31,7 +31,7 @@ class Dense(HybridBlock):
     ) -> None:
         super().__init__(**kwargs)
         self._flatten = flatten
-        self._units = whole("Dense: units", units, 1)
+        self._units = whole("Dense: units", units, 0)
         with self.name_scope():
             self.weight = self.params.get(
                 "weight",
