@@ -120,8 +120,8 @@ def main() -> int:
             ours = run(program, given.checkout, Side("mxlite", sys.executable, path, given.limit), scratch)
             apart = difference(theirs, ours)
             agrees = not ours.error and apart <= TOLERANCE
-            wrong += not agrees and not theirs.error
-            outcome = "agrees" if agrees else ours.error or "differs"
+            wrong += not agrees and not theirs.error and (ours.error != "" or not program.parts)
+            outcome = "agrees" if agrees else ours.error or f"differs: {program.parts}".removesuffix(": ")
             if theirs.error:
                 outcome = f"the wheel: {theirs.error}"
             file = program.file.removeprefix("example/").removeprefix("docs/python_docs/python/")

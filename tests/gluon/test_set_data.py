@@ -9,7 +9,7 @@ import mxlite as mx
 from mxlite import autograd, gluon, nd
 
 
-class Scaled(gluon.HybridBlock):
+class Weighted(gluon.HybridBlock):
     def __init__(self):
         super().__init__()
         self.w = self.params.get("w", shape=(2, 3), init="ones")
@@ -19,7 +19,7 @@ class Scaled(gluon.HybridBlock):
 
 
 def scaled(is_hybridized):
-    block = Scaled()
+    block = Weighted()
     block.initialize()
     if is_hybridized:
         block.hybridize()
@@ -130,7 +130,27 @@ def test_other_writes_before_a_hybridized_backward_are_refused():
     with autograd.record():
         y = block(x)
     block.w.data()[:] = 5
-    with pytest.raises(mx.MXNetError, match=r"scaled\d+_w', which was written after forward.*set_data"):
+    with pytest.raises(mx.MXNetError, match=r"weighted\d+_w', which was written after forward.*set_data"):
+        y.backward()
+
+
+def test_a_second_backward_pass_runs_forward_on_the_old_values():
+    net = gluon.nn.Dense(2, activation="relu", in_units=3)
+    net.initialize("ones")
+    net.hybridize()
+    x = nd.ones((1, 3))
+    with autograd.record():
+        y = net(x)
+    y.backward(retain_graph=True)
+    net.bias.set_data(nd.full((2,), -100))  # which the first pass does not read: relu keeps its output
+    net.weight.zero_grad()
+    y.backward(retain_graph=True)
+    assert (net.weight.grad().asnumpy() == 1).all()
+    net.bias.data()[:] = 5
+    assert (net.bias.data().asnumpy() == 5).all()
+    y.backward(retain_graph=True)  # of the copy
+    net.weight.data()[:] = 5
+    with pytest.raises(mx.StateError, match=r"reads 'dense\d+_weight'"):
         y.backward()
 
 

@@ -246,7 +246,8 @@ class BoundProgram:
         ]  # an input that the block does not use is no argument
         self.sources = [*(n for n in self._read), *(n for n in names if n in self.held)]
         self.grads = grads
-        self.read_later = sorted(self.executor.read_in_backward & self.held.keys()) if recording else []
+        self.held_arguments = [n for n in names if n in self.held]
+        self.read_later = self.executor.read_in_backward if recording else frozenset()
         self._call: weakref.ref[BoundCall] | None = None
 
     @property
@@ -302,15 +303,16 @@ class BoundCall:
     """One recorded call of a program, which is busy as long as this exists: the tape frees it after
     backward.
 
-    pushes: writes to each parameter that backward reads, as forward saw it.  before: copies of those whose
-    values were replaced since.
+    pushes: writes to each parameter, as forward saw it.  before: copies of those whose values were replaced
+    since.
     """
 
-    __slots__ = ("__weakref__", "_program", "before", "pushes")
+    __slots__ = ("__weakref__", "_is_again", "_program", "before", "pushes")
 
     def __init__(self, program: BoundProgram) -> None:
         self._program = program
-        self.pushes = {n: program.held[n].var.pushes for n in program.read_later}
+        self._is_again = False  # a second backward pass runs forward again
+        self.pushes = {n: program.held[n].var.pushes for n in program.held_arguments}
         self.before: dict[str, NDArray] = {}
 
     def differentiate(
@@ -319,7 +321,8 @@ class BoundCall:
         """The gradients of inputs and parameters. One that is written into its place is that array."""
         program = self._program
         for name, pushes in self.pushes.items():
-            if program.held[name].var.pushes != pushes:
+            is_read = self._is_again or name in program.read_later
+            if is_read and program.held[name].var.pushes != pushes:
                 raise StateError(
                     f"the gradient of a hybridized block reads {name!r}, which was written after forward "
                     f"read it. Write to it after backward, or by set_data(), which leaves a copy to the "
@@ -336,6 +339,7 @@ class BoundCall:
         program.executor.backward(list(heads))
         for array, new, _ in replaced:
             new.copyto(array)
+        self._is_again = True
         result: list[NDArray | None] = []
         for i, grad in enumerate(grads):
             if grad is None or not wanted[i]:
