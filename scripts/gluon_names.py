@@ -10,7 +10,6 @@ the wheel's order with its defaults; mxlite's may go on after them, and may take
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -21,9 +20,9 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from harness import markdown
-from harness.machine import heading, mxnet_python, write_page
+from harness.machine import heading, write_page
 from importable import reach
-from mxnet_suite import _versions
+from mxnet_suites import wheel
 
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent
@@ -56,32 +55,24 @@ def agrees(wheel: list | None, ours: list | None) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--wheel", default=mxnet_python(), help="a Python with MXNet")
-    parser.add_argument("--output", type=Path, help="folder of the page of the outcomes")
-    given = parser.parse_args()
-    if not given.wheel:
-        parser.error("Which Python has MXNet? Name it with --wheel or MXLITE_MXNET_PYTHON.")
+    given = wheel.parsed(wheel.options(__doc__))
     reach(ROOT)
     with tempfile.TemporaryDirectory() as alias:
-        command = [sys.executable, "-m", "mxlite", "alias", "--into", alias]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        wheel, ours = listed(given.wheel, [], "own"), listed(sys.executable, [Path(alias), ROOT], "all")
-    there = [name for name in wheel if name in ours]
-    same = [name for name in there if agrees(wheel[name], ours[name])]
-    rows = [[f"`{name}`", "missing"] for name in wheel if name not in ours]
+        wheel.make_alias(Path(alias))
+        theirs, ours = listed(given.wheel, [], "own"), listed(sys.executable, [Path(alias), ROOT], "all")
+    there = [name for name in theirs if name in ours]
+    same = [name for name in there if agrees(theirs[name], ours[name])]
+    rows = [[f"`{name}`", "missing"] for name in theirs if name not in ours]
     for name in there:
         if name not in same:
             texts = (
                 ", ".join(n if d is None else f"{n}={d}" for n, d in s or ())
-                for s in (wheel[name], ours[name])
+                for s in (theirs[name], ours[name])
             )
             rows.append([f"`{name}`", "`({})`, here `({})`".format(*texts)])
-    text = heading("Gluon's names", _versions(given.wheel))
-    text += (
-        f"\n{len(there)} of {len(wheel)} names are there ({len(there) / len(wheel):.1%}); the signatures of "
-    )
-    text += f"{len(same)} agree ({len(same) / len(wheel):.1%}).\n\n"
+    text = heading("Gluon's names", wheel.versions(given.wheel))
+    text += f"\n{len(there)} of {len(theirs)} names are there ({len(there) / len(theirs):.1%}); "
+    text += f"the signatures of {len(same)} agree ({len(same) / len(theirs):.1%}).\n\n"
     write_page(text + markdown(["name", "what differs"], rows), given.output, "gluon-names")
     return 0
 

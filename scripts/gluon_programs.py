@@ -14,7 +14,6 @@ code is 1 if a program that the wheel runs does not agree.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -29,13 +28,19 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from gluon_runs.catalogue import Program, PROGRAMS
 from harness import markdown
-from harness.machine import heading, mxnet_python, write_page
+from harness.machine import heading, write_page
 from importable import reach
-from mxnet_suite import _versions
+from mxnet_suites import wheel
 
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent
 TOLERANCE = 1e-4
+_EXPLAINED = """
+Each program ran as it is, once with the wheel and once with mxlite, from the same parameters and on the same
+made-up data (scripts/gluon_programs.py); some are stopped after a few steps (gluon_runs/catalogue.py). The
+difference is that of the losses of all steps, relative to the largest loss if that is above 1.
+
+"""
 
 
 @dataclass(frozen=True)
@@ -88,49 +93,41 @@ def run(program: Program, checkout: Path, side: Side, scratch: Path) -> Run:
     return Run([json.loads(line) for line in found], error)
 
 
-def difference(wheel: Run, ours: Run) -> float:
+def difference(theirs: Run, ours: Run) -> float:
     """The largest difference of losses, relative to the largest loss if that is above 1; inf if some lack."""
-    if len(wheel.losses) != len(ours.losses):
+    if len(theirs.losses) != len(ours.losses):
         return float("inf")
-    scale = max([1.0, *map(abs, wheel.losses)])
-    return max((abs(a - b) / scale for a, b in zip(wheel.losses, ours.losses)), default=0.0)
+    scale = max([1.0, *map(abs, theirs.losses)])
+    return max((abs(a - b) / scale for a, b in zip(theirs.losses, ours.losses)), default=0.0)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = wheel.options(__doc__)
     parser.add_argument("checkout", type=Path, metavar="CHECKOUT")
     parser.add_argument("--only", default="", help="regular expression of files of programs")
     parser.add_argument("--limit", type=int, default=300, help="seconds for a program on one side")
-    parser.add_argument("--wheel", default=mxnet_python(), help="a Python with MXNet")
-    parser.add_argument("--output", type=Path, help="folder of the page of the outcomes")
-    given = parser.parse_args()
-    if not given.wheel:
-        parser.error("Which Python has MXNet? Name it with --wheel or MXLITE_MXNET_PYTHON.")
+    given = wheel.parsed(parser)
     reach(ROOT)
-    text, rows, wrong = heading("MXNet's Gluon programs", _versions(given.wheel)), [], 0
+    text, rows, wrong = heading("MXNet's Gluon programs", wheel.versions(given.wheel)), [], 0
     with tempfile.TemporaryDirectory() as made:
         scratch = Path(made)
-        subprocess.run(
-            [sys.executable, "-m", "mxlite", "alias", "--into", str(scratch / "alias")],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        wheel.make_alias(scratch / "alias")
         for program in PROGRAMS:
             if not re.search(given.only, program.file):
                 continue
             path = [scratch / "alias", ROOT]
-            wheel = run(program, given.checkout, Side("wheel", given.wheel, [], given.limit), scratch)
+            theirs = run(program, given.checkout, Side("wheel", given.wheel, [], given.limit), scratch)
             ours = run(program, given.checkout, Side("mxlite", sys.executable, path, given.limit), scratch)
-            apart = difference(wheel, ours)
+            apart = difference(theirs, ours)
             agrees = not ours.error and apart <= TOLERANCE
-            wrong += not agrees and not wheel.error
-            outcome = "agrees" if agrees else ours.error or "differs"
-            if wheel.error:
-                outcome = f"the wheel: {wheel.error}"
+            wrong += not agrees and not theirs.error and (ours.error != "" or not program.parts)
+            outcome = "agrees" if agrees else ours.error or f"differs: {program.parts}".removesuffix(": ")
+            if theirs.error:
+                outcome = f"the wheel: {theirs.error}"
             file = program.file.removeprefix("example/").removeprefix("docs/python_docs/python/")
             rows.append([f"`{file}`", len(ours.losses), f"{apart:.1e}", outcome[:90]])
             print(*rows[-1], flush=True)
-    text += "\n" + markdown(["program", "losses", "largest difference", "outcome"], rows)
+    text += _EXPLAINED + markdown(["program", "losses", "largest difference", "outcome"], rows)
     write_page(text, given.output, "gluon-programs")
     return int(wrong > 0)
 

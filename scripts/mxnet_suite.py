@@ -32,6 +32,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 from harness.machine import heading, write_page
 from importable import reach
+from mxnet_suites import wheel
 from mxnet_suites.table import File, page, reasons
 
 SCRIPTS = Path(__file__).resolve().parent
@@ -97,40 +98,26 @@ def _kept(file: Path) -> dict:
     return {row["test"]: row for row in rows}
 
 
-def _versions(python: str) -> dict[str, str]:
-    """Versions of the wheel and what it runs with."""
-    show = "import mxnet, numpy, sys; print(sys.version.split()[0], numpy.__version__, mxnet.__version__)"
-    return dict(
-        zip(("python", "numpy", "mxnet"), subprocess.check_output([python, "-c", show], text=True).split())
-    )
-
-
 def _version(checkout: Path) -> str:
     text = (checkout / "python/mxnet/libinfo.py").read_text()
     return re.search(r"__version__ = ['\"](.*)['\"]", text)[1]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = wheel.options(__doc__)
     parser.add_argument("checkouts", type=Path, nargs="+", metavar="CHECKOUT")
     parser.add_argument("--files", nargs="*", help="such as test_io.py; default: those about what mxlite has")
     parser.add_argument("--only", default="", help="regular expression of test names")
     parser.add_argument("--limit", type=int, default=300, help="seconds for a test")
-    parser.add_argument("--wheel", default=os.environ.get("MXLITE_MXNET_PYTHON"), help="a Python with MXNet")
     parser.add_argument("--results", type=Path, help="folder where outcomes are kept")
     parser.add_argument("--sides", default="wheel,mxlite", help="which to run; the other's are read")
-    parser.add_argument("--output", type=Path, help="folder of the page of the outcomes")
     given = parser.parse_args()
     reach(ROOT)
-    text = heading("MXNet's own unit tests", _versions(given.wheel) if given.wheel else None)
+    text = heading("MXNet's own unit tests", wheel.versions(given.wheel) if given.wheel else None)
     with tempfile.TemporaryDirectory() as scratch:
         given.results = given.results or Path(scratch)
         alias = Path(scratch, "alias")
-        subprocess.run(
-            [sys.executable, "-m", "mxlite", "alias", "--into", str(alias)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        wheel.make_alias(alias)
         suites = {_version(checkout): _suite(checkout, given, alias) for checkout in given.checkouts}
     why = reasons("\n".join(file.read_text() for file in WHY))
     write_page(f"{text}\n{page(suites, why)}", given.output, "mxnet-suites")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .failure import Failure
@@ -27,9 +27,14 @@ class Var:
 
     `fence` belongs to the device of the Var's data: the position that the device must reach until it is done
     with the operations that are over for the engine. 0: it is done.
+
+    `keepers` belongs to the tape: those who will still read the data as it is now, see
+    `ndarray/gradients/keepers.py`. None: nobody asks for them.
     """
 
-    __slots__ = ("__weakref__", "failure", "fence", "name", "pushes", "readers", "version", "writer")
+    __slots__ = (
+        "__weakref__", "failure", "fence", "keepers", "name", "pushes", "readers", "version", "writer"
+    )  # fmt: skip
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -39,6 +44,7 @@ class Var:
         self.failure: Failure | None = None
         self.writer: Operation | None = None
         self.readers: set[Operation] | None = None
+        self.keepers: Any = None
 
     def __repr__(self) -> str:
         return f"Var({self.name!r}, version={self.version})"

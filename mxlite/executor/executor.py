@@ -14,7 +14,7 @@ from ..core.process.collection import no_collection
 from ..core.wanted import wanted, wanted_function
 from ..graph import Entry, LOSS_SCALE, Node, output_name, Shape, state_name
 from ..graph.update import HISTORY, HYPER, MASTER
-from ..memplan import MemoryPlan, Template
+from ..memplan import MemoryPlan, RUN, Template
 from ..ndarray import NDArray
 from ..ndarray.sparse_arrays.row_gradient import RowGradient
 from .plan.candidates import Planned
@@ -346,6 +346,15 @@ class Executor:
         """The arguments with a gradient request, if no output gives any of them one; else nothing."""
         step = self._planned.train.step
         return () if step.learns else step.no_gradient
+
+    @property
+    def read_in_backward(self) -> frozenset[str]:
+        """The arguments that the backward pass reads, also where it recomputes."""
+        plan, key = self._planned.train_plan, self._planned.train.key
+        schedule, tasks = plan.schedule, plan.problem.tasks
+        later = range(schedule.num_forward, len(schedule.task))
+        read = {key[v] for s in later if schedule.kinds[s] == RUN for v in tasks[schedule.task[s]].inputs}
+        return frozenset(n for n in self._arguments if ("var", n) in read)
 
     def _prepare_update(self, hyper: np.ndarray) -> None:
         self._feed.refuse_heads()

@@ -19,7 +19,8 @@ from . import (
 from .blocks.block import Block as Block
 from .blocks.hybrid_block import HybridBlock as HybridBlock
 from .blocks.symbol_block import SymbolBlock as SymbolBlock
-from .parameters.parameter import Constant as Constant, Parameter as Parameter
+from .parameters.constant import Constant as Constant
+from .parameters.parameter import Parameter as Parameter
 from .parameters.parameter_dict import ParameterDict as ParameterDict
 from .trainer import Trainer as Trainer
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..comm import current
 from ..core import replacing, StateError
 from ..core.errors import ArgumentError, FormatError, OpAttributeError, RangeError
-from ..core.wanted import wanted
+from ..core.wanted import number, wanted
 from ..dist import Sums
 from ..dist.exchange import broadcast_into
 from ..module import kvstore as kvstores
@@ -185,6 +185,7 @@ class Trainer:
         self._update(ignore_stale_grad)
 
     def _prepare(self, batch_size: float) -> None:
+        batch_size = number("Trainer: batch_size", batch_size)
         if not batch_size:
             raise RangeError("Trainer: gradients are divided by batch_size, which is 0.")
         self._optimizer.rescale_grad = self._scale / batch_size

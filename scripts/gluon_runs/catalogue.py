@@ -21,6 +21,7 @@ class Program:
     it is stopped, 0 if it is to end by itself. Few are asked for where rounding grows from step to step:
     under Adam, whose first steps follow the signs of gradients that may be near 0, and behind many batch
     normalizations of small batches.  after: a program in whose folder it runs.
+    parts: why losses part from the wheel's, "" if they must not.
     """
 
     file: str
@@ -28,6 +29,7 @@ class Program:
     files: Callable[[Path], None] | None = None
     steps: int = 0
     after: str = ""
+    parts: str = ""
 
 
 PROGRAMS = (
@@ -58,11 +60,24 @@ PROGRAMS = (
     ),
     Program(f"{_EXAMPLES}/house_prices/kaggle_k_fold_cross_validation.py", "", data.houses, steps=600),
     Program(f"{_EXAMPLES}/tree_lstm/main.py", "--epochs 2 --batch_size 4", data.pairs),
-    Program(f"{_EXAMPLES}/sn_gan/train.py", "--batch-size 8 --epochs 1 --z-dim 20", data.colours, steps=6),
+    Program(
+        f"{_EXAMPLES}/sn_gan/train.py",
+        "--batch-size 8 --epochs 1 --z-dim 20",
+        data.colours,
+        steps=4,
+        parts="the wheel's gradient reads what set_data wrote after forward",
+    ),
     Program(
         f"{_EXAMPLES}/embedding_learning/train.py",
         "--model resnet18_v2 --optimizer sgd --embed-dim 16 --batch-size 6 --batch-k 2",
         data.birds,
+        steps=2,
+    ),
+    Program(
+        f"{_EXAMPLES}/style_transfer/main.py",
+        "train --dataset dataset --style-folder images/styles --save-model-dir . --cuda 0 --epochs 1 "
+        "--batch-size 2 --ngf 8 --image-size 48 --style-size 48",
+        data.paintings,
         steps=2,
     ),
     Program(f"{_EXAMPLES}/audio/urban_sounds/train.py", "--epochs 6", data.sounds),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import wave
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,22 @@ def photographs(folder: Path) -> None:
         place.mkdir(parents=True)
         for i in range(count):
             _picture(place / f"{i}.png", 300, i)
+
+
+def paintings(folder: Path) -> None:
+    """Pictures and styles, and the weights of a network that compares them: VGG-16 with no trained values."""
+    import mxlite as mx
+
+    for place, count in (("dataset/kind", 4), ("images/styles", 2), ("models", 0)):
+        (folder / place).mkdir(parents=True)
+        for i in range(count):
+            _picture(folder / place / f"{i}.png", 80, 20 + i)
+    rng, arrays = np.random.default_rng(7), {}
+    sizes = (3, 64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
+    for i, (inside, out) in enumerate(pairwise(sizes)):
+        weight = rng.normal(0, (2 / (9 * inside)) ** 0.5, (out, inside, 3, 3))
+        arrays |= {f"conv{i}_weight": weight, f"conv{i}_bias": np.zeros(out)}
+    mx.nd.save(str(folder / "models/mxvgg.params"), {n: mx.nd.array(a) for n, a in arrays.items()})
 
 
 def birds(folder: Path) -> None:

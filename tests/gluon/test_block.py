@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -213,9 +214,9 @@ def test_cast_converts_parameters_but_batch_norms_stay_float32_beside_float16():
 def test_calls_with_something_else_than_arrays_are_refused():
     net = nn.Dense(2)
     net.initialize()
-    with pytest.raises(TypeError, match="Dense 'dense0' takes NDArrays or Symbols, got ndarray"):
+    with pytest.raises(ValueError, match="Dense 'dense0' takes NDArrays or Symbols, got ndarray"):
         net(np.ones((2, 3), "f"))
-    with pytest.raises(TypeError, match="was called without an array"):
+    with pytest.raises(ValueError, match="was called without an array"):
         net()
 
 
@@ -268,3 +269,53 @@ from mxnet.gluon.contrib.nn import PixelShuffle2D
 assert transforms is gluon.data.vision.transforms and utils.split_data is gluon.utils.split_data
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_errors_of_calls_name_the_block_and_what_would_help():
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Dense(2, in_units=3))
+    net.initialize()
+    x = mx.nd.ones((1, 3))
+    with pytest.raises(
+        mx.ShapeError, match=r"Dense 'net_dense0': FullyConnected: 'weight' must be .*2, 4.*2, 3"
+    ):
+        net(mx.nd.ones((1, 4)))
+    hint = r"Dense 'net_dense0'.* of float32, the input of float64: x\.astype\('float32'\).*cast\('float64'\)"
+    with pytest.raises(mx.DTypeError, match=hint):
+        net(x.astype("float64"))
+    for is_hybridized in (False, True):
+        net.hybridize(is_hybridized)
+        with pytest.raises(mx.ArgumentError, match=r"Dense 'net_dense0' takes \(x\), but was given 2 inputs"):
+            net(x, x)
+    with pytest.raises(mx.RangeError, match=r"inputs are on several devices, cpu\(0\) and cpu\(1\)"):
+        loss = gluon.loss.L2Loss()
+        loss.hybridize()
+        loss(x, x.as_in_context(mx.cpu(1)))
+    with pytest.raises(mx.ArgumentError, match=r"set_data wants an array of shape \(2, 3\), got 3"):
+        net[0].weight.set_data(3)
+    with pytest.raises(mx.RangeError, match="Dense: units must be at least 0, got -1"):
+        nn.Dense(-1)
+    with pytest.raises(mx.ArgumentError, match="batch_size must be a number, got 'three'"):
+        gluon.Trainer(net.collect_params(), "sgd").step("three")
+    lstm = gluon.rnn.LSTM(4, prefix="lstm_")
+    lstm.initialize()
+    with pytest.raises(mx.ShapeError, match=r"LSTM 'lstm' wants 3 axes, TNC, but the input is \(2, 3\)"):
+        lstm(mx.nd.ones((2, 3)))
+
+
+def test_blocks_in_lists_that_are_no_children_are_told_of():
+    class Net(gluon.Block):
+        def __init__(self, layers, registered):
+            super().__init__()
+            self.layers = {"a": [layers]}
+            self.table = [[0.0] * 3, {"x": "y"}]
+            self.table.append(self.table)
+            if registered:
+                self.register_child(layers)
+
+    with pytest.warns(UserWarning, match=r"Net\.layers of 'net\d+' holds blocks that are not its children"):
+        assert not gluon.nn.Sequential().collect_params() and not Net(nn.Dense(2), False).collect_params()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(Net(nn.Dense(2), True).collect_params()) == 2

@@ -529,6 +529,17 @@ def test_write_to_what_a_gradient_reads_is_found_in_backward():
             head.backward()
 
 
+def test_of_two_reads_of_an_array_the_one_before_a_write_is_refused():
+    x, w = leaf([1, 2]), leaf([3, 4])
+    with autograd.record():
+        before = x * w
+        with autograd.pause():
+            w[:] = 10
+        total = before + x * w
+    with pytest.raises(StateError, match="gradient of broadcast_mul reads its"):
+        total.backward()
+
+
 def test_weights_may_be_updated_between_backward_and_the_next_record():
     w = leaf([1, 2])
     for _ in range(3):

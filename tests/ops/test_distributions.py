@@ -355,6 +355,8 @@ def test_symbols_take_numbers_or_symbols():
 @pytest.mark.parametrize(
     "name, wrong, text",
     [
+        ("normal", {"scale": -1}, "scale must be at least 0, got -1"),
+        ("uniform", {"low": 2}, "low must be at most high, 1.0, got 2"),
         ("gamma", {"alpha": 0}, "alpha must be above 0, got 0"),
         ("exponential", {"lam": -1}, "lam must be above 0"),
         ("poisson", {"lam": -1}, "lam must be at least 0"),
@@ -365,6 +367,10 @@ def test_symbols_take_numbers_or_symbols():
 def test_parameters_out_of_range(name, wrong, text):
     with pytest.raises(OpAttributeError, match=text):
         getattr(mx.nd, f"random_{name}")(**wrong)
+    with pytest.raises(OpAttributeError, match=text):
+        getattr(mx.nd.random, f"{name}_like")(mx.nd.zeros((2,)), **wrong)
+    with pytest.raises(OpAttributeError, match=text):
+        getattr(mx.sym.random, f"{name}_like")(mx.sym.Variable("x"), **wrong)
     arrays = [mx.nd.array([v, 0.5]) for v in wrong.values()]
     if name == "exponential":
         assert np.isnan(mx.nd.sample_exponential(*arrays).asnumpy()).tolist() == [True, False]

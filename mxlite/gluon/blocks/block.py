@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from ... import ndarray as nd
@@ -13,9 +14,13 @@ from ...core.errors import ArgumentError, FormatError, MissingMethodError
 from ...core.wanted import wanted, wanted_function
 from ..parameters.parameter import Parameter
 from ..parameters.parameter_dict import ParameterDict
+from . import model_file
 from .hook_handle import HookHandle
 from .name_scope import named, NameScope
 from .summary import print_summary
+
+_MOST_LOOKED_AT = 1000
+"""Most things in a container that is no child that are looked at for blocks: it may be a table of data."""
 
 
 class Block:
@@ -92,15 +97,40 @@ class Block:
     def collect_params(self, select: str | None = None) -> ParameterDict:
         """Its parameters and those of all children; `select`: a regular expression, only names it matches.
 
-        `collect_params('.*weight|dense0_bias')`
+        `collect_params('.*weight|dense0_bias')`. It warns of blocks in lists and dicts: they are no children.
         """
         found = ParameterDict(self._params.prefix)
         pattern = None if select is None else re.compile(select)
         for block in self._below():
+            if (name := block._holds_strangers()) is not None:
+                warnings.warn(
+                    f"{type(block).__name__}.{name} of {block.name!r} holds blocks that are not its "
+                    f"children, so their parameters are not the network's: make it a Sequential, or call "
+                    f"register_child.",
+                    stacklevel=2,
+                )
             for name, parameter in block.params.items():
                 if pattern is None or pattern.match(name):
                     found.update({name: parameter})
         return found
+
+    def _holds_strangers(self) -> str | None:
+        """An attribute whose list, tuple or dict holds a block that is no child; None if there is none."""
+        children = set(map(id, self._children.values()))
+        for name, value in vars(self).items():
+            if not isinstance(value, (list, tuple, dict)) or value is self._children:
+                continue
+            todo: list[Any] = [value]
+            for _ in range(_MOST_LOOKED_AT):
+                if not todo:
+                    break
+                item = todo.pop()
+                if isinstance(item, Block) and id(item) not in children:
+                    return name
+                if isinstance(item, (list, tuple, dict)):
+                    inner = item.values() if isinstance(item, dict) else item
+                    todo += islice(inner, _MOST_LOOKED_AT)
+        return None
 
     def _below(self) -> Iterator[Block]:
         """This block and all below it, each before its children."""
@@ -181,6 +211,16 @@ class Block:
             if name in mine:
                 mine[name].take(array, ctx, cast_dtype, dtype_source)
 
+    def save(self, prefix: str) -> None:
+        """Write `prefix-model.json`, which describes the blocks, and `prefix-model.params`."""
+        model_file.save(self, prefix)
+
+    def load(self, prefix: str) -> None:
+        """Read what `save` has written of a network that the same code made: values, names of children, and
+        which blocks were hybridized. FormatError if it is of another network.
+        """
+        model_file.load(self, prefix)
+
     def save_params(self, filename: str) -> None:
         """The old name of saving: values by full name, without this block's prefix. `save_parameters` is
         better.
@@ -208,6 +248,13 @@ class Block:
     def register_forward_hook(self, hook: Callable[..., Any]) -> HookHandle:
         """Call `hook(block, args, outputs)` after each forward pass."""
         return HookHandle(self._forward_hooks, wanted_function("register_forward_hook: hook", hook))
+
+    def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
+        """Let the hybridized blocks below show what their operators compute; see
+        `HybridBlock.register_op_hook`.
+        """
+        for child in self._children.values():
+            child.register_op_hook(callback, monitor_all)
 
     def apply(self, fn: Callable[[Block], Any]) -> Block:
         """Call `fn` with each child, its children before it, and with this block last; returns this block."""

@@ -27,12 +27,14 @@ from ...core import is_floating, StateError
 from ...graph import infer_shapes, infer_types
 from ...ndarray import empty, NDArray
 from ...ndarray.gradients.host import note_python
+from ...ndarray.gradients.keepers import Copied, keep
 from ...ndarray.gradients.tape import flows, MODE, origin_of
 from ...ndarray.memory.lazy import renew
 from ...symbol import autograd
 from .deferred_call import deferred_input, DeferredCall
 from .joined_program import JoinedProgram
 from .nested import Form, nested
+from .op_hook import OpHook
 from .trace import Trace
 
 MOST_CHANGES = 4
@@ -43,15 +45,17 @@ is the number of words: it is fixed in a program."""
 class BoundCalls:
     """The programs of one block."""
 
-    def __init__(self, block: Any, options: dict[str, Any]) -> None:
+    def __init__(self, block: Any, options: dict[str, Any], hook: OpHook | None) -> None:
         self.block = block
         self.options = options
+        self._hook = hook
         self._programs: dict[Any, list[BoundProgram]] = {}
         self._joined: dict[Any, tuple[JoinedProgram | None, int]] = {}  # and how many there were
         self._given: dict[Any, list[NDArray]] = {}  # inputs of deferred calls
         self._kinds: dict[Any, list[Any]] = {}  # shapes and types of outputs
         self._parameters: dict[str, Any] | None = None
         self._waiting: DeferredCall | None = None
+        self._watched: dict[str, NDArray] = {}  # parameters that may be set while a call waits
         self.last_program: BoundProgram | JoinedProgram | None = None
 
     @staticmethod
@@ -93,11 +97,17 @@ class BoundCalls:
             self._waiting = None
         if recording:
             call = deferred_input(inputs)
-            if call is not None and call.take_loss(self, key, trace, inputs):
-                return nested(call.take(), trace.form)
+            if call is not None and (made := call.take_loss(self, key, trace, inputs)) is not None:
+                return nested(made, trace.form)
             if (trainer := self._trainer(key, trace)) is not None:
-                self._waiting = call = DeferredCall(self, key, trace, inputs, trainer)
-                return nested(call.take(), trace.form)
+                call = DeferredCall(self, key, trace, inputs, trainer)
+                made = call.begin()
+                self._waiting = call
+                for name, array in call.held.items():
+                    if self._watched.get(name) is not array:
+                        self._watched[name] = array
+                        keep(array, self)
+                return nested(made, trace.form)
         program = self.idle(key, trace)
         self.last_program = program
         outputs = program.run(inputs, recording)
@@ -117,15 +127,29 @@ class BoundCalls:
         mine = self._programs[key]
         mine[:] = [p for p in mine if p.is_current]
         made = BoundProgram(trace, kinds, self._parameters, context, recording, self.options)
+        if self._hook is not None:
+            self._hook.watch(made.executor, trace.symbol)
+        if recording:
+            for array in made.held.values():
+                keep(array, made)
         mine.append(made)
         return made
+
+    def preserve(self, array: Any, copied: Copied) -> None:
+        """Run the call that waits, if there is one, which is to read the values of now."""
+        if self._waiting is not None:
+            self._waiting.run()
 
     # -- for deferred calls --------------------------------------------------------------------
 
     def _trainer(self, key: Any, trace: Trace) -> Any:
         """The trainer whose step may be part of a program of this form; None if there is none."""
         kinds, _, context, _ = key
-        if self.options.get("amp") is not None or any(wanted or 0 in shape for shape, _, wanted in kinds):
+        if (
+            self._hook is not None
+            or self.options.get("amp") is not None
+            or any(wanted or 0 in shape for shape, _, wanted in kinds)
+        ):
             return None  # a length of 0 is one to be found out, for a program with arrays of its own
         parameters = self.parameters_of(trace.symbol)
         trained = [p for p in parameters.values() if p.grad_req != "null"]
@@ -201,27 +225,29 @@ class BoundProgram:
             n: parameters[n] for n in (*names, *symbol.list_auxiliary_states()) if n in parameters
         }
         self._context = context
-        self._held = {n: p.data(context) for n, p in self._parameters.items()}
-        self._grads = {n: a.grad for n, a in self._held.items()}
+        self.held = {n: p.data(context) for n, p in self._parameters.items()}
+        self._grads = {n: a.grad for n, a in self.held.items()}
         for grad in self._grads.values():
             renew(grad)
         grads: dict[str, NDArray] = {}
         if recording:
             grads = {n: g for n, g in self._grads.items() if g is not None and n in names}
             grads |= {n: empty(*_kind(arrays[n])) for n, k in zip(trace.inputs, kinds) if k[2] and n in names}
-        arguments = arrays | self._held
+        arguments = arrays | self.held
         self.executor = symbol.bind(
             context,
             {n: arguments[n] for n in names},
             args_grad=grads,
-            aux_states={n: self._held[n] for n in symbol.list_auxiliary_states()},
+            aux_states={n: self.held[n] for n in symbol.list_auxiliary_states()},
             **options,
         )
         self._read = [
             n for n in trace.inputs if n in names
         ]  # an input that the block does not use is no argument
-        self.sources = [*(n for n in self._read), *(n for n in names if n in self._held)]
+        self.sources = [*(n for n in self._read), *(n for n in names if n in self.held)]
         self.grads = grads
+        self.held_arguments = [n for n in names if n in self.held]
+        self.read_later = self.executor.read_in_backward if recording else frozenset()
         self._call: weakref.ref[BoundCall] | None = None
 
     @property
@@ -234,7 +260,7 @@ class BoundProgram:
         """True if the parameters still have the arrays and gradients that it was bound to."""
         for name, parameter in self._parameters.items():
             array = parameter.data(self._context)
-            if array is not self._held[name] or array.grad is not self._grads[name]:
+            if array is not self.held[name] or array.grad is not self._grads[name]:
                 return False
         return True
 
@@ -244,7 +270,7 @@ class BoundProgram:
             outputs = [o.copy() for o in self.forward(inputs)]
         if recording:
             given = dict(zip(self._inputs, inputs))
-            sources = [given[n] if n in given else self._held[n] for n in self.sources]
+            sources = [given[n] if n in given else self.held[n] for n in self.sources]
             origins = [origin_of(a) for a in sources]
             if any(o is not None for o in origins):
                 note_python("hybridized", self.hold(), origins, sources, outputs)
@@ -258,6 +284,14 @@ class BoundProgram:
         )
         return outputs
 
+    def preserve(self, array: Any, copied: Copied) -> None:
+        """Give the call whose backward pass is still to come a copy of a parameter."""
+        call = None if self._call is None else self._call()
+        name = next(n for n, a in self.held.items() if a.var is array.var)
+        if call is not None and call.pushes.get(name) == array.var.pushes:
+            call.before[name] = copied(array.storage, None)
+            del call.pushes[name]
+
     def hold(self) -> BoundCall:
         """A call that keeps the program busy while it exists."""
         call = BoundCall(self)
@@ -268,24 +302,44 @@ class BoundProgram:
 class BoundCall:
     """One recorded call of a program, which is busy as long as this exists: the tape frees it after
     backward.
+
+    pushes: writes to each parameter, as forward saw it.  before: copies of those whose values were replaced
+    since.
     """
 
-    __slots__ = ("__weakref__", "_program")
+    __slots__ = ("__weakref__", "_is_again", "_program", "before", "pushes")
 
     def __init__(self, program: BoundProgram) -> None:
         self._program = program
+        self._is_again = False  # a second backward pass runs forward again
+        self.pushes = {n: program.held[n].var.pushes for n in program.held_arguments}
+        self.before: dict[str, NDArray] = {}
 
     def differentiate(
         self, heads: Sequence[Any], wanted: Sequence[bool], places: Sequence[Any]
     ) -> list[NDArray | None]:
         """The gradients of inputs and parameters. One that is written into its place is that array."""
         program = self._program
+        for name, pushes in self.pushes.items():
+            is_read = self._is_again or name in program.read_later
+            if is_read and program.held[name].var.pushes != pushes:
+                raise StateError(
+                    f"the gradient of a hybridized block reads {name!r}, which was written after forward "
+                    f"read it. Write to it after backward, or by set_data(), which leaves a copy to the "
+                    f"gradient."
+                )
         grads = [program.grads.get(n) for n in program.sources]
         kept: dict[int, NDArray] = {}
         for i, (name, grad) in enumerate(zip(program.sources, grads)):
-            if grad is not None and name in program._held and places[i] is not grad:
+            if grad is not None and name in program.held and places[i] is not grad:
                 kept[i] = grad.copy()
+        replaced = [(program.held[n], program.held[n].copy(), old) for n, old in self.before.items()]
+        for array, _, old in replaced:
+            old.copyto(array)
         program.executor.backward(list(heads))
+        for array, new, _ in replaced:
+            new.copyto(array)
+        self._is_again = True
         result: list[NDArray | None] = []
         for i, grad in enumerate(grads):
             if grad is None or not wanted[i]:

@@ -110,17 +110,23 @@ class DeferredCall:
         self.places: list[int | None] = []  # of the loss's inputs among the outputs; None for one of its own
         self.labels: list[NDArray] = []
         self.losses: list[weakref.ref[NDArray]] = []
-        names = trace.symbol.list_arguments()
-        sources = [a for n, a in zip(trace.inputs, self.inputs) if n in names]
-        sources += [self.held[n] for n in names if n in self.held]
-        self.outputs = self._made(calls.kinds_of(key, trace), sources, range(len(trace.symbol)))
+        self.outputs: list[weakref.ref[NDArray]] = []
         self._pushes = {n: a.var.pushes for n, a in self.held.items()}
         self._head: NDArray | None = None
         self._memory: dict[str, Any] = {}
 
+    def begin(self) -> list[NDArray]:
+        """The lazy outputs of the network, which the caller alone holds. Raises ShapeError."""
+        trace, names = self.trace, self.trace.symbol.list_arguments()
+        sources = [a for n, a in zip(trace.inputs, self.inputs) if n in names]
+        sources += [self.held[n] for n in names if n in self.held]
+        made = self._made(self.calls.kinds_of(self.key, trace), sources, range(len(trace.symbol)))
+        self.outputs = [weakref.ref(out) for out in made]
+        return made
+
     def _made(
         self, kinds: Sequence[Any], sources: Sequence[NDArray], places: Sequence[int | None]
-    ) -> list[weakref.ref[NDArray]]:
+    ) -> list[NDArray]:
         """Lazy outputs of a part, on the tape."""
         found = []
         for (shape, dtype), place in zip(kinds, places):
@@ -128,12 +134,6 @@ class DeferredCall:
         note_python(
             "hybridized", _Part(self, int(places[0] is None)), list(map(origin_of, sources)), sources, found
         )
-        self.fresh = found  # the caller takes them
-        return [weakref.ref(out) for out in found]
-
-    def take(self) -> list[NDArray]:
-        """The outputs of the part that was called last, which the user alone holds from now on."""
-        found, self.fresh = self.fresh, []
         return found
 
     def bring(self, array: Storage) -> None:
@@ -142,8 +142,10 @@ class DeferredCall:
 
     # -- the user's step -----------------------------------------------------------------------
 
-    def take_loss(self, calls: BoundCalls, key: Any, trace: Trace, inputs: Sequence[NDArray]) -> bool:
-        """True if this call of another block is the loss of the step; its output is lazy then."""
+    def take_loss(
+        self, calls: BoundCalls, key: Any, trace: Trace, inputs: Sequence[NDArray]
+    ) -> list[NDArray] | None:
+        """The lazy output of this call of another block, if it is the loss of the step."""
         handles = [getattr(a, "away", None) for a in inputs]
         places = [
             h.place if isinstance(h, _Result) and h.call is self and h.place is not None else None
@@ -151,17 +153,18 @@ class DeferredCall:
         ]
         own = [a for a, place in zip(inputs, places) if place is None]
         if self.stage != NETWORK or len(trace.symbol) != 1 or not calls.is_formula:
-            return False
+            return None
         if any(flows(origin_of(a)) for a in own) or any(a.context != self.context for a in own):
-            return False
+            return None
         kinds = calls.kinds_of(key, trace)  # which raises for shapes that do not fit
         names = trace.symbol.list_arguments()
         sources = [a for n, a in zip(trace.inputs, inputs) if n in names]
         self.labels = self.calls.inputs_for((self.key, key), own)
-        self.losses = self._made(kinds, sources, [None])
+        made = self._made(kinds, sources, [None])
+        self.losses = [weakref.ref(made[0])]
         self.loss, self.places = (calls, key, trace), places
         self.stage = LOSS
-        return True
+        return made
 
     def defer_backward(self) -> bool:
         """Let the gradients of all parameters be lazy. False if the call has to run at once."""
@@ -286,7 +289,6 @@ class DeferredCall:
 
     def _release(self) -> None:
         self._head, self._memory = None, {}
-        self.fresh = []
 
 
 def deferred_input(inputs: Sequence[NDArray]) -> DeferredCall | None:

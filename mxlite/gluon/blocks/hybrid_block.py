@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import ndarray as nd, symbol as sym
 from ...core import Context, DeferredInitializationError
-from ...core.errors import ArgumentError, MissingMethodError, OpAttributeError
+from ...core.errors import ArgumentError, MissingMethodError, OpAttributeError, RangeError
+from ...core.wanted import wanted_function
 from ...ndarray import NDArray
 from ...symbol import autograd, Symbol
 from ..parameters.parameter import Parameter
 from .block import Block
 from .bound_call import BoundCalls
+from .call_errors import explained, NAMED
 from .nested import flat, Form
+from .op_hook import OpHook
 from .trace import Trace, traced
 
 _MXNETS = ("static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size")
@@ -44,6 +47,7 @@ class HybridBlock(Block):
         self._traces: dict[Any, Trace] = {}
         self._form: tuple[Form, int] | None = None  # of the inputs of the last call
         self._calls: BoundCalls | None = None
+        self._hook: OpHook | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -171,6 +175,20 @@ class HybridBlock(Block):
         self._forget()
         super().hybridize(active, **kwargs)
 
+    def register_op_hook(self, callback: Callable[..., Any], monitor_all: bool = False) -> None:
+        """Call `callback(name, operator, array)` for what each operator of its programs computes, as
+        `fc1_output` of `FullyConnected`; with `monitor_all` also for what it reads (`fc1_weight`).
+
+        The array is an NDArray that holds the result until the next pass. Programs are planned anew, keep all
+        these results, and run forward and backward apart from the trainer's step. It is the same for the
+        hybrid blocks below, where those are called by themselves.
+        """
+        wanted_function("register_op_hook: callback", callback)
+        for block in self._below():
+            if isinstance(block, HybridBlock):
+                block._hook = OpHook(callback, bool(monitor_all))
+                block._calls = None
+
     def optimize_for(self, x: Any, *args: Any, backend: Any = None, **kwargs: Any) -> None:
         """`hybridize`, and one forward pass."""
         kwargs.pop("clear", None)
@@ -185,62 +203,77 @@ class HybridBlock(Block):
     @property
     def memory_plan(self) -> Any:
         """The memory plan of the bound program that ran last. StateError if none has run."""
-        return self._bound.executor.memory_plan
+        return self._programs.last.executor.memory_plan
 
     @property
     def executor(self) -> Any:
         """The executor of the bound program that ran last. StateError if none has run."""
-        return self._bound.executor
+        return self._programs.last.executor
 
     @property
-    def _bound(self) -> Any:
+    def _programs(self) -> BoundCalls:
         if self._calls is None:
-            self._calls = BoundCalls(self, self._options)
-        return self._calls.last
+            self._calls = BoundCalls(self, self._options, self._hook)
+        return self._calls
 
     def forward(self, *args: Any) -> Any:
         """The outputs: of symbols a symbol, of arrays arrays, from the bound program if it is hybridized.
 
-        Besides, a block that is not hybridized takes anything that its `hybrid_forward` does.
+        Besides, a block that is not hybridized takes anything that its `hybrid_forward` does. RangeError for
+        inputs of other kinds, as it is a ValueError in MXNet.
         """
         inputs, form = flat(args)
         tensors = _tensors(inputs)
         if not tensors:
             wrong = f"takes NDArrays or Symbols, got {type(inputs[0]).__name__}" if inputs else ""
-            raise ArgumentError(
-                f"{type(self).__name__} {self.name!r} {wrong or 'was called without an array'}."
-            )
+            raise RangeError(f"{type(self).__name__} {self.name!r} {wrong or 'was called without an array'}.")
         if len({isinstance(value, Symbol) for value in tensors}) > 1:
-            raise ArgumentError(
+            raise RangeError(
                 f"{type(self).__name__} {self.name!r} takes all arrays or all symbols, got both."
             )
         if isinstance(tensors[0], Symbol):
             with self.name_scope():
                 variables = {n: p.var() for n, p in self._reg_params.items()}
-                return self.hybrid_forward(sym, *args, **variables)
+                try:
+                    return self.hybrid_forward(sym, *args, **variables)
+                except TypeError as error:
+                    told = explained(self, error, args, ())
+                    if told is error:
+                        raise
+                    raise told from error
         if len(tensors) == len(inputs):
             self._form = form, len(inputs)
         if self._active and BoundCalls.serves():
             if len(tensors) < len(inputs):
                 other = next(v for v in inputs if not isinstance(v, NDArray))
-                raise ArgumentError(
+                raise RangeError(
                     f"{type(self).__name__} {self.name!r} is hybridized, so it takes NDArrays or Symbols, "
                     f"got {type(other).__name__}. Without hybridize() it takes whatever hybrid_forward does."
                 )
-            if self._calls is None:
-                self._calls = BoundCalls(self, self._options)
+            devices = {v.context for v in inputs if v.context.device_type != "cpu_pinned"}
+            if len(devices) > 1:
+                raise RangeError(
+                    f"{type(self).__name__} {self.name!r} is hybridized, and its inputs are on several "
+                    f"devices, {' and '.join(sorted(map(str, devices)))}: as_in_context() brings them to one."
+                )
             try:
-                return self._calls(inputs, form)
+                return self._programs(inputs, form)
             except DeferredInitializationError:
                 self._finish(args)
-                return self._calls(inputs, form)
+                return self._programs(inputs, form)
         context = tensors[0].context
         try:
             parameters = self._values(context)
         except DeferredInitializationError:
             self._finish(args)
             parameters = self._values(context)
-        return self.hybrid_forward(nd, *args, **parameters)
+        try:
+            return self.hybrid_forward(nd, *args, **parameters)
+        except NAMED as error:
+            told = explained(self, error, args, tensors)
+            if told is error:
+                raise
+            raise told from error
 
     def _values(self, context: Context) -> dict[str, NDArray]:
         return {n: p.data(context) for n, p in self._reg_params.items()}

@@ -1,14 +1,16 @@
 """DataLoader: batches of a data set, made here, by threads or by processes.
 
 Workers are asked for some batches ahead (`prefetch`), and give them back in order. A process has the data
-set from
-its parent, of which it is a fork (where there is none, it gets a copy by pickle), and sends batches through
-a pipe.
+set from its parent, of which it is a fork (where there is none, it gets a copy by pickle), and sends batches
+through a pipe. It ends when its parent does, however that ends.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
+import os
+import threading
 import warnings
 import weakref
 from collections import deque
@@ -153,6 +155,16 @@ _mine: tuple[Any, Any] | None = None
 def _begin(dataset: Any, make: Any) -> None:
     global _mine
     _mine = dataset, make
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent has ended, also where that could not say so (`os._exit`, a signal)."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    # A pipe's end. Workers that were forked later hold its other end, too: the last one ends first.
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
 
 
 def _remote_batch(numbers: list[int]) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...core.wanted import whole
 from ..blocks.hybrid_block import HybridBlock
 from .activation import Activation
 
@@ -30,7 +31,7 @@ class Dense(HybridBlock):
     ) -> None:
         super().__init__(**kwargs)
         self._flatten = flatten
-        self._units = units
+        self._units = whole("Dense: units", units, 0)
         with self.name_scope():
             self.weight = self.params.get(
                 "weight",

@@ -105,9 +105,9 @@ class SyncBatchNorm(BatchNorm):
         beta_initializer: Any = "zeros",
         gamma_initializer: Any = "ones",
         running_mean_initializer: Any = "zeros",
+        running_variance_initializer: Any = "ones",
         **kwargs: Any,
     ) -> None:
-        variance = kwargs.pop("running_variance_initializer", "ones")
         super().__init__(
             1,
             momentum,
@@ -118,7 +118,7 @@ class SyncBatchNorm(BatchNorm):
             beta_initializer,
             gamma_initializer,
             running_mean_initializer,
-            variance,
+            running_variance_initializer,
             in_channels,
             **kwargs,
         )

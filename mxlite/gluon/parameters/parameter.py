@@ -11,11 +11,13 @@ import numpy as np
 from ... import ndarray as nd
 from ...core import as_dtype, Context, cpu, current_context, DTypeError, ShapeError, StateError
 from ...core.errors import ArgumentError, DeferredInitializationError, nearest, OpAttributeError
-from ...core.wanted import wanted
+from ...core.wanted import found, wanted
 from ...module.initial import initializer
 from ...ndarray import NDArray, zeros
+from ...ndarray.gradients.keepers import keep_before_write, watch
 from ...ndarray.memory.lazy import make_zero
 from ...symbol import autograd, Symbol, Variable
+from .devices import listed
 
 Init = initializer.Initializer | str | None
 _REQS = ("write", "add", "null")
@@ -215,6 +217,7 @@ class Parameter:
                 self._arrays[context] = array.detach()  # type: ignore[index]
             else:
                 array.attach_grad(self._grad_req, self._grad_stype)
+            watch(array)
 
     def _here(self) -> dict[Context, NDArray]:
         if self._arrays is not None:
@@ -269,7 +272,11 @@ class Parameter:
         return list(self._later_ctx) if self._later is not None else list(self._here())
 
     def set_data(self, data: Any) -> None:
-        """Write values to its arrays on all devices."""
+        """Write values to its arrays on all devices. What was recorded before keeps the old ones."""
+        if not hasattr(data, "shape"):
+            raise ArgumentError(
+                f"Parameter {self.name!r}: set_data wants an array of shape {self._shape}, got {found(data)}."
+            )
         self.shape = data.shape
         if self._arrays is None:
             if self._later is None:
@@ -282,6 +289,7 @@ class Parameter:
             self._later = fill
             return
         for array in self._arrays.values():
+            keep_before_write(array)
             with autograd.pause():
                 array[:] = data
 
@@ -388,62 +396,6 @@ class Parameter:
             )
             self._var = about, made
         return self._var[1]
-
-
-class Constant(Parameter):
-    """A parameter that never changes: no gradient, and always the value it was made with."""
-
-    def __init__(self, name: str, value: Any) -> None:
-        self.value = _as_array(value)
-        super().__init__(
-            name,
-            grad_req="null",
-            shape=self.value.shape,
-            dtype=self.value.dtype,
-            init=ValueOf(self.value),
-            differentiable=False,
-        )
-
-    @property
-    def grad_req(self) -> str:
-        """Always 'null'."""
-        return "null"
-
-    @grad_req.setter
-    def grad_req(self, req: str) -> None:
-        if req != "null":
-            warnings.warn(
-                f"Constant {self.name!r} has no gradient: grad_req {req!r} is ignored.", stacklevel=2
-            )
-
-    def initialize(
-        self, init: Any = None, ctx: Any = None, default_init: Any = None, force_reinit: bool = False
-    ) -> None:
-        """Make its arrays with its value, whatever `init` says."""
-        super().initialize(self.init, ctx, default_init, force_reinit)
-
-
-class ValueOf(initializer.Initializer):
-    """The initializer of a constant: a copy of an array."""
-
-    def __init__(self, value: NDArray) -> None:
-        super().__init__(value=value.asnumpy().tolist())
-        self._value = value
-
-    def _init_weight(self, name: str, arr: NDArray) -> None:
-        self._value.copyto(arr)
-
-
-def listed(ctx: Any) -> list[Context]:
-    """Devices as a list; None: the current one. ArgumentError for what is no device."""
-    if ctx is None:
-        return [current_context()]
-    devices = [ctx] if isinstance(ctx, Context) else list(ctx)
-    if not devices:
-        raise ArgumentError("ctx must be a device or a list of them, got an empty list.")
-    for device in devices:
-        wanted("ctx", device, "a device or a list of them", Context)
-    return devices
 
 
 def _tuple(shape: Any) -> tuple[int, ...] | None:

@@ -12,7 +12,8 @@ from ...core import nearest, UnknownNameError
 from ...core.errors import ArgumentError, FormatError, OpAttributeError
 from ...module.initial import initializer
 from ...ndarray import NDArray
-from .parameter import Constant, Parameter
+from .constant import Constant
+from .parameter import Parameter
 
 
 class ParameterDict:

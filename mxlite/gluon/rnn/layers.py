@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from ... import ndarray as nd, symbol as sym
-from ...core.errors import OpAttributeError
+from ...core.errors import OpAttributeError, ShapeError
 from ...ndarray import NDArray
 from ..blocks.hybrid_block import HybridBlock
 from ..parameters.parameter import Parameter
@@ -80,6 +80,11 @@ class _RecurrentLayer(HybridBlock):
 
     def infer_shape(self, *args: Any) -> None:
         """The length of an input's last axis tells the first layer's shapes."""
+        if len(args[0].shape) != 3:
+            raise ShapeError(
+                f"{type(self).__name__} {self.name!r} wants 3 axes, {self._layout}, but the input is "
+                f"{args[0].shape}."
+            )
         size = args[0].shape[2]
         rows = _GATES[self._mode] * self._hidden_size
         for side in self._sides:

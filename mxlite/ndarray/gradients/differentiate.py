@@ -98,7 +98,7 @@ def trace(heads: Sequence[Origin], stop: Iterable[Origin] = (), distinct: bool =
             entry.setdefault((step, i), Entry(node, i))
         for (name, is_output, i), kept in zip(step.plan.keeps, step.kept):
             e = Entry(node, step.plan.places[i]) if is_output else node.inputs[i]
-            traced.kept[e] = kept
+            traced.kept.setdefault(e, kept)  # of several versions the oldest: it has been written to
             traced.owner.setdefault(e, (step.plan.name, name))
     traced.origin = {e: o for o, e in entry.items()}
     traced.graph = Graph(tuple(entry[h] for h in heads), order=tuple(nodes))

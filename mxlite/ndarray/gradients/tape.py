@@ -21,7 +21,7 @@ without inputs: its outputs are then like any other arrays.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TYPE_CHECKING
 
@@ -110,6 +110,18 @@ class TapeStep:
         self.freed = False
         self.number = next(_numbers)
 
+    def preserve(self, array: Storage, copied: Callable[[RawArray, Origin | None], Storage]) -> None:
+        """Read copies from now on, of what it has kept of `array`; but move the statistics of the array."""
+        plan, kept, inputs = self.plan, list(self.kept), list(self.inputs)
+        moved = plan.op.grad_op.mutated(plan.attrs) if plan.op.grad_op is not None else ()
+        for at, ((name, is_output, i), (raw, var, pushes)) in enumerate(zip(plan.keeps, self.kept)):
+            if var is array.var and pushes == var.pushes and name not in moved:
+                copy = copied(raw, None if is_output else inputs[i])
+                kept[at] = copy.storage, copy.var, copy.var.pushes
+                if copy.origin is not None:
+                    inputs[i] = copy.origin
+        self.kept, self.inputs = kept, tuple(inputs)
+
     def free(self) -> None:
         """Release everything."""
         self.freed = True
@@ -164,5 +176,8 @@ def note(
         else:
             kept.append((inputs[i].storage, inputs[i].var, versions[i]))
     step = TapeStep(plan, origins, kept, stream, state, constant)
+    for _, var, _ in kept:
+        if var.keepers is not None:
+            var.keepers.add(step)
     for place, out in zip(plan.places, outs):
         out.origin = (step, place)

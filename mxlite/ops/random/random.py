@@ -64,6 +64,24 @@ class _Like(Op):
         cls.of.forward(xp, a, out=out, rng=rng, work=work)
 
 
+@record
+class _Limits:
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.low <= self.high, "low", f"at most high, {self.high}", self.low)
+
+
+@record
+class _MeanAndDeviation:
+    loc: float = 0.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(self.scale >= 0, "scale", "at least 0", self.scale)
+
+
 class RandomUniform(_Draw):
     """Independent uniform random numbers in [`low`, `high`).
 
@@ -74,15 +92,10 @@ class RandomUniform(_Draw):
     aliases = ("uniform", "random_uniform")
 
     @record
-    class Attrs:
-        low: float = 0.0
-        high: float = 1.0
+    class Attrs(_Limits):
         shape: tuple[int, ...] | None = None
         ctx: str = ""
         dtype: str | None = None
-
-        def __post_init__(self) -> None:
-            require(self.low <= self.high, "low", f"at most high, {self.high}", self.low)
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -112,15 +125,10 @@ class RandomNormal(_Draw):
     aliases = ("normal", "random_normal")
 
     @record
-    class Attrs:
-        loc: float = 0.0
-        scale: float = 1.0
+    class Attrs(_MeanAndDeviation):
         shape: tuple[int, ...] | None = None
         ctx: str = ""
         dtype: str | None = None
-
-        def __post_init__(self) -> None:
-            require(self.scale >= 0, "scale", "at least 0", self.scale)
 
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
@@ -154,11 +162,7 @@ class RandomUniformLike(_Like):
 
     op_name = "_random_uniform_like"
     of = RandomUniform
-
-    @record
-    class Attrs:
-        low: float = 0.0
-        high: float = 1.0
+    Attrs = _Limits
 
 
 class RandomNormalLike(_Like):
@@ -169,11 +173,7 @@ class RandomNormalLike(_Like):
 
     op_name = "_random_normal_like"
     of = RandomNormal
-
-    @record
-    class Attrs:
-        loc: float = 0.0
-        scale: float = 1.0
+    Attrs = _MeanAndDeviation
 
 
 class RandomRandint(_Draw):

@@ -163,3 +163,30 @@ def test_a_worker_that_is_killed_is_told_at_once():
     with pytest.raises(mx.StateError, match="a worker process ended"):
         for _ in mx.gluon.data.DataLoader(Fatal(), batch_size=4, num_workers=1):
             pass
+
+
+ENDED = """
+import os, time
+import numpy as np
+from mxlite.gluon.data import DataLoader
+
+class Slow:
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        time.sleep(60 * (i >= 4))
+        return np.zeros(3)
+
+loaders = [DataLoader(Slow(), batch_size=2, num_workers=2) for _ in range(2)]
+for loader in loaders:
+    next(iter(loader))
+os._exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="workers are forks")
+def test_workers_end_with_a_parent_that_ends_without_a_word():
+    done = subprocess.run(
+        [sys.executable, "-c", ENDED], capture_output=True, timeout=30
+    )  # until all have ended
+    assert done.returncode == 3

@@ -120,3 +120,23 @@ def test_flips_and_turns():
     square = mx.nd.array(RNG.random((3, 8, 8)))
     np.testing.assert_allclose(transforms.Rotate(0)(square).asnumpy(), square.asnumpy(), atol=1e-5)
     assert transforms.RandomRotation((-10, 10))(square).shape == (3, 8, 8)
+
+
+def test_sizes_are_changed_of_batches_as_of_images_and_checked():
+    batch = mx.nd.array(RNG.integers(0, 256, (2, 12, 10, 3)), dtype="uint8")
+    for transform in (
+        transforms.Resize((6, 9)),
+        transforms.CropResize(1, 2, 4, 6),
+        transforms.CropResize(1, 2, 4, 6, 5),
+    ):
+        each = [transform(image).asnumpy() for image in batch]
+        assert (transform(batch).asnumpy() == each).all()
+    for transform in (
+        transforms.Resize(-3, keep_ratio=True),
+        transforms.Resize((4, 4, 4)),
+        transforms.CropResize(0, 0, 5, 5, 0),
+    ):
+        with pytest.raises(mx.RangeError, match=r"number or \(width, height\), each at least 1, got"):
+            transform(batch)
+    with pytest.raises(mx.RangeError, match=r"rotate_with_proba must be 0 to 1, got 1\.1"):
+        transforms.RandomRotation((-10, 10), rotate_with_proba=1.1)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .... import ndarray as nd
-from ....core.errors import ArgumentError
+from ....core.errors import RangeError
 from ....io import image
 from ...blocks.block import Block
 from ...blocks.hybrid_block import HybridBlock
@@ -73,8 +73,9 @@ class Normalize(HybridBlock):
 
 
 class Resize(Block):
-    """The image in another size: a number, or (width, height); `keep_ratio`: the shorter side gets the
-    number.
+    """The image, or each image (H, W, C) of a batch, in another size: a number, or (width, height).
+
+    keep_ratio: the shorter side gets the number.
     """
 
     def __init__(self, size: Any, keep_ratio: bool = False, interpolation: int = 1) -> None:
@@ -83,27 +84,28 @@ class Resize(Block):
 
     def forward(self, x: Any) -> Any:
         """See the class."""
-        if isinstance(self._size, int):
-            if self._keep:
-                return image.resize_short(x, self._size, self._interpolation)
-            return image.imresize(x, self._size, self._size, self._interpolation)
-        return image.imresize(x, self._size[0], self._size[1], self._interpolation)
+        if x.ndim == 4:
+            return nd.stack(*map(self.forward, x), axis=0)
+        width, height = _pair(self._size)
+        if self._keep and isinstance(self._size, int):
+            return image.resize_short(x, width, self._interpolation)
+        return image.imresize(x, width, height, self._interpolation)
 
 
 class CropResize(Block):
-    """The part from (x, y) on of that width and height, in another size if that is given."""
+    """The part from (x, y) on of that width and height, in another size if that is given; also of a batch."""
 
     def __init__(
         self, x: int, y: int, width: int, height: int, size: Any = None, interpolation: int | None = None
     ) -> None:
         super().__init__()
         self._where = (x, y, width, height)
-        self._size = (size, size) if isinstance(size, int) else size
-        self._interpolation = 1 if interpolation is None else interpolation
+        self._resize = None if size is None else Resize(size, False, interpolation or 1)
 
     def forward(self, data: Any) -> Any:
         """See the class."""
-        return image.fixed_crop(data, *self._where, self._size, self._interpolation)
+        part = nd.image.crop(data, *self._where)
+        return part if self._resize is None else self._resize(part)
 
 
 class CenterCrop(Block):
@@ -253,7 +255,7 @@ class RandomRotation(Block):
         self, angle_limits: Any, zoom_in: bool = False, zoom_out: bool = False, rotate_with_proba: float = 1.0
     ) -> None:
         if not 0 <= rotate_with_proba <= 1:
-            raise ArgumentError(f"RandomRotation: rotate_with_proba must be 0 to 1, got {rotate_with_proba}.")
+            raise RangeError(f"RandomRotation: rotate_with_proba must be 0 to 1, got {rotate_with_proba}.")
         super().__init__()
         self._turn = (angle_limits, zoom_in, zoom_out)
         self._probability = rotate_with_proba
@@ -264,4 +266,8 @@ class RandomRotation(Block):
 
 
 def _pair(size: Any) -> tuple[int, int]:
-    return (size, size) if isinstance(size, int) else tuple(size)
+    """(width, height). RangeError if they are not two numbers from 1 on."""
+    pair = (size, size) if isinstance(size, int) else tuple(size)
+    if len(pair) != 2 or min(pair) < 1:
+        raise RangeError(f"A size of images is a number or (width, height), each at least 1, got {size!r}.")
+    return pair
