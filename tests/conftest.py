@@ -44,7 +44,6 @@ LONG = (
     "test_every_budget_is_kept_or_refused",
     "test_fit_batch_with_a_limit_on_time_is_smaller",
     "test_a_budget_that_fits_is_0",
-    "test_bits_are_the_same_and_planned_bytes_are_measured",
     "test_row[RNN-long]",
     "test_what_is_missing",
     "test_generated_kernels_of_a_lesser_processor",
