@@ -56,11 +56,23 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    # Modules and tests are millions of objects, and stay: else each gc.collect() of a test visits them all.
-    gc.collect()
-    gc.freeze()
+    # Modules and tests are hundreds of thousands of objects, and stay: each gc.collect() would visit them.
+    set_aside()
     # Planning makes objects by the hundred thousand, few of them in cycles; a test of cycles collects itself.
     gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    # So does what tests leave in caches of mxlite: after some thousand, each gc.collect() took a second.
+    if nextitem is not None and nextitem.path != item.path:
+        set_aside()
+
+
+def set_aside():
+    """From now on the collector visits none of the objects that there are."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):
