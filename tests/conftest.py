@@ -44,7 +44,6 @@ LONG = (
     "test_every_budget_is_kept_or_refused",
     "test_fit_batch_with_a_limit_on_time_is_smaller",
     "test_a_budget_that_fits_is_0",
-    "test_bits_are_the_same_and_planned_bytes_are_measured",
     "test_row[RNN-long]",
     "test_what_is_missing",
     "test_generated_kernels_of_a_lesser_processor",
@@ -57,11 +56,23 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    # Modules and tests are millions of objects, and stay: else each gc.collect() of a test visits them all.
-    gc.collect()
-    gc.freeze()
+    # Modules and tests are hundreds of thousands of objects, and stay: each gc.collect() would visit them.
+    set_aside()
     # Planning makes objects by the hundred thousand, few of them in cycles; a test of cycles collects itself.
     gc.set_threshold(20_000, 20, 50)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    # So does what tests leave in caches of mxlite: after some thousand, each gc.collect() took a second.
+    if nextitem is not None and nextitem.path != item.path:
+        set_aside()
+
+
+def set_aside():
+    """From now on the collector visits none of the objects that there are."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

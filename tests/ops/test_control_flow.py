@@ -148,7 +148,7 @@ def bodies(draw):
     return steps, returned, draw(st.integers(1, 2)), draw(st.integers(1, 4))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(bodies())
 def test_random_bodies_are_their_unrolled_loops(drawn):
     steps, returned, num_states, count = drawn

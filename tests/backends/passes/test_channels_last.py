@@ -94,7 +94,6 @@ def test_small_network_is_the_same(monkeypatch):
     "name, options, shape",
     [
         ("resnet20_cifar", {}, (2, 3, 32, 32)),
-        ("resnet50", {"classes": 7}, (4, 3, 64, 64)),
         ("densenet121", {"classes": 7}, (4, 3, 64, 64)),
         ("mobilenet_v1", {"classes": 7}, (4, 3, 64, 64)),
         ("inception_bn", {"classes": 7}, (4, 3, 64, 64)),

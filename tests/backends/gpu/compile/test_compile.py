@@ -15,8 +15,7 @@ pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not inst
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("pack", [1, 4])
-@pytest.mark.parametrize("outer", [0, 3])
+@pytest.mark.parametrize(("pack", "outer"), [(1, 0), (4, 3)])
 def test_all_steps_and_dtypes_in_one_elementwise_kernel(architecture, pack, outer):
     w = Writer()
     inputs = [w.input() for _ in NAMES]
