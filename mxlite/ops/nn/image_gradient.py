@@ -31,9 +31,8 @@ from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
-from ..norm.norm_act import NormAct, NormActAttrs
-from ..norm.norm_act_line import line_of_norm
-from ..norm.norm_arrays import NormGradients, NormMoments
+from ..norm.norm_act import line_of_norm, NormAct, NormActAttrs
+from ..norm.norm_arrays import NormAffine, NormGradients, NormMoments
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from .pool_channels_last import PoolingChannelsLast
@@ -200,7 +199,7 @@ class ImageGradient(Op):
         if d_weight is None:
             return
         factor, shift = columns[2:4]
-        line_of_norm(xp, norm, x.gamma, x.beta, x.mean, x.var, factor, shift)
+        line_of_norm(xp, norm, NormAffine(x.gamma, x.beta, x.mean, x.var), factor, shift)
         xp.multiply(x.chosen, factor, out=head)
         xp.add(head, shift, out=head)
         if a.relu:  # 1 where the rectifier lets through, also at nan

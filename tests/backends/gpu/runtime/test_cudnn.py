@@ -618,7 +618,7 @@ def test_no_plan_is_made_where_a_product_is_taken_without_measuring(device):
 NORMS = {
     "alone": (ops.BatchNorm, {}),
     "rectified": (ops.NormAct, {"relu": True}),
-    "with a sum": (ops.NormAct, {"relu": True, "add": True}),
+    "with a sum": (ops.NormAct, {"relu": True, "plus": "array"}),
 }
 
 
