@@ -21,9 +21,10 @@ def _torch_norm_act(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: An
         training=not a.use_global_stats,
         eps=a.eps,
     ).movedim(1, a.axis)
-    if addend is not None:
+    if addend is not None and a.plus != "behind":
         out = out + addend
-    return torch.nn.functional.leaky_relu(out, a.slope) if a.relu else out
+    out = torch.nn.functional.leaky_relu(out, a.slope) if a.relu else out
+    return out + addend if a.plus == "behind" else out
 
 
 def _norm_act(data: tuple[int, ...], large: tuple[int, ...] | None = None, **attrs: Any) -> Case:
@@ -60,31 +61,11 @@ ROWS = {
     ),
     "norm-act-global": _norm_act((5, 3, 2, 2), use_global_stats=True),
     "norm-act-global-add": _norm_act((5, 3, 4), use_global_stats=True, plus="array", axis=2),
-}
-
-
-def _norm_act_sum(data: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
-    channel = (data[attrs.get("axis", 1)],)
-    return Case(
-        ops.NormAct,
-        {"fix_gamma": False, "plus": "behind"} | attrs,
-        [data, *[channel] * 4, data],
-        make={"moving_var": positive},
-        tolerance=1e-5,
-        large=[large, *[channel] * 4, large],
-        torch=_torch_norm_act_sum,
-    )
-
-
-def _torch_norm_act_sum(a: Any, *inputs: Any) -> Any:
-    *norm, addend = inputs
-    return _torch_norm_act(a, *norm) + addend
-
-
-ROWS |= {
-    "norm-act-sum": _norm_act_sum((3, 4, 2, 17), (2048, 4, 2, 17), axis=3),
-    "norm-act-sum-leaky": _norm_act_sum((6, 3, 2, 2), (32768, 3, 2, 2), slope=0.25),
-    "norm-act-sum-global": _norm_act_sum((5, 3, 2), (65536, 3, 2), use_global_stats=True, fix_gamma=True),
+    "norm-act-sum": _norm_act((3, 4, 2, 17), (2048, 4, 2, 17), axis=3, plus="behind"),
+    "norm-act-sum-leaky": _norm_act((6, 3, 2, 2), (32768, 3, 2, 2), slope=0.25, plus="behind"),
+    "norm-act-sum-global": _norm_act(
+        (5, 3, 2), (65536, 3, 2), use_global_stats=True, fix_gamma=True, plus="behind"
+    ),
 }
 
 
