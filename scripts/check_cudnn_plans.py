@@ -200,7 +200,7 @@ def norms(session):
         wide = np.dtype(as_dtype(dtype))
         for c, size in ((64, 112), (64, 56), (256, 56), (512, 28), (1024, 14), (2048, 7)):
             for relu, add in ((False, False), (True, False), (True, True)):
-                a = NormAct.Attrs(fix_gamma=False, axis=-1, relu=relu, add=add)
+                a = NormAct.Attrs(fix_gamma=False, axis=-1, relu=relu, plus="array" * add)
                 data = (256, size, size, c)
                 shapes = (data, *[(c,)] * 4, *([data] if add else []))
                 kinds = (wide, *[float32] * 4, *([wide] if add else []))

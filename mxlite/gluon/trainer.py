@@ -175,9 +175,9 @@ class Trainer:
         if self._sums is None or any(a is not b for a, b in zip_longest(self._sums.arrays, dense)):
             self._sums = Sums(dense, store.compression)
         self._sums.push()
-        for number, g in gradients:
+        for index, g in gradients:
             if g.stype != "default":
-                store.of_all_workers(number, g).copyto(g)
+                store.of_all_workers(index, g).copyto(g)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """`step` without the sum, after `allreduce_grads`: gradients may be changed in between."""

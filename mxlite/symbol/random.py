@@ -2,107 +2,51 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from ..core.errors import OpAttributeError
+from ..ndarray import random as arrays
 from ..ops import find_op
 from .functions import apply
 from .symbol import Symbol
 
 
-def uniform(low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """Numbers from [low, high), all equally likely; of `shape`, (1,) if None.
-
-    With symbols as parameters, `shape` numbers for each of their elements.
+def _drawing(function: Callable[..., Any]) -> Callable[..., Symbol]:
+    """The function of symbols that draws as `function` of `mx.nd.random` does: with its parameters, but for
+    device and result, and with those of a node.
     """
-    return _either("uniform", shape, dtype, kwargs, low=low, high=high)
+    told = [p for p in inspect.signature(function).parameters.values() if p.name not in ("ctx", "out")]
+    if told[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        told.append(inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD, annotation="Any"))
+    told = [p.replace(annotation="Symbol") if p.name == "data" else p for p in told]
+    signature, name = inspect.Signature(told, return_annotation="Symbol"), function.__name__
+
+    def drawing(*args: Any, **kwargs: Any) -> Symbol:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        more = given.pop("kwargs")
+        if "data" in given:
+            return _call(f"_random_{name}", (given.pop("data"),), given, more)
+        return _either(name, given.pop("shape"), given.pop("dtype"), more, **given)
+
+    drawing.__name__ = drawing.__qualname__ = name
+    drawing.__signature__ = signature  # type: ignore[attr-defined]
+    drawing.__doc__ = (function.__doc__ or "").replace("With arrays", "With symbols")
+    return drawing
 
 
-def normal(loc: Any = 0, scale: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """Normal numbers of mean `loc` and standard deviation `scale`; of `shape`, (1,) if None.
-
-    With symbols as parameters, `shape` numbers for each of their elements.
-    """
-    return _either("normal", shape, dtype, kwargs, loc=loc, scale=scale)
-
-
-def exponential(scale: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """Exponential numbers of mean `scale`; of `shape`, (1,) if None.
-
-    With symbols as parameters, `shape` numbers for each of their elements.
-    """
-    return _either("exponential", shape, dtype, kwargs, scale=scale)
-
-
-def gamma(alpha: Any = 1, beta: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """Gamma numbers of shape `alpha` and scale `beta`; of `shape`, (1,) if None.
-
-    With symbols as parameters, `shape` numbers for each of their elements.
-    """
-    return _either("gamma", shape, dtype, kwargs, alpha=alpha, beta=beta)
-
-
-def poisson(lam: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """Poisson numbers of mean `lam`, as floating numbers; of `shape`, (1,) if None.
-
-    With symbols as parameters, `shape` numbers for each of their elements.
-    """
-    return _either("poisson", shape, dtype, kwargs, lam=lam)
-
-
-def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """Successes before `k` failures of probability `p` each, as floating numbers; of `shape`, (1,) if None.
-
-    With symbols as parameters, `shape` numbers for each of their elements.
-    """
-    return _either("negative_binomial", shape, dtype, kwargs, k=k, p=p)
-
-
-def generalized_negative_binomial(
-    mu: Any = 1, alpha: Any = 1, shape: Any = None, dtype: Any = None, **kwargs: Any
-) -> Symbol:
-    """Negative binomial numbers of mean `mu` and variance mu + alpha * mu^2; of `shape`, (1,) if None.
-
-    With symbols as parameters, `shape` numbers for each of their elements.
-    """
-    return _either("generalized_negative_binomial", shape, dtype, kwargs, mu=mu, alpha=alpha)
-
-
-def uniform_like(data: Symbol, low: float = 0, high: float = 1, **kwargs: Any) -> Symbol:
-    """`uniform` of `data`'s shape and dtype."""
-    return _call("_random_uniform_like", (data,), {"low": low, "high": high}, kwargs)
-
-
-def normal_like(data: Symbol, loc: float = 0, scale: float = 1, **kwargs: Any) -> Symbol:
-    """`normal` of `data`'s shape and dtype."""
-    return _call("_random_normal_like", (data,), {"loc": loc, "scale": scale}, kwargs)
-
-
-def exponential_like(data: Symbol, lam: float = 1, **kwargs: Any) -> Symbol:
-    """`exponential` of `data`'s shape and dtype and rate `lam`."""
-    return _call("_random_exponential_like", (data,), {"lam": lam}, kwargs)
-
-
-def gamma_like(data: Symbol, alpha: float = 1, beta: float = 1, **kwargs: Any) -> Symbol:
-    """`gamma` of `data`'s shape and dtype."""
-    return _call("_random_gamma_like", (data,), {"alpha": alpha, "beta": beta}, kwargs)
-
-
-def poisson_like(data: Symbol, lam: float = 1, **kwargs: Any) -> Symbol:
-    """`poisson` of `data`'s shape and dtype."""
-    return _call("_random_poisson_like", (data,), {"lam": lam}, kwargs)
-
-
-def negative_binomial_like(data: Symbol, k: float = 1, p: float = 1, **kwargs: Any) -> Symbol:
-    """`negative_binomial` of `data`'s shape and dtype."""
-    return _call("_random_negative_binomial_like", (data,), {"k": k, "p": p}, kwargs)
-
-
-def generalized_negative_binomial_like(
-    data: Symbol, mu: float = 1, alpha: float = 1, **kwargs: Any
-) -> Symbol:
-    """`generalized_negative_binomial` of `data`'s shape and dtype."""
-    return _call("_random_generalized_negative_binomial_like", (data,), {"mu": mu, "alpha": alpha}, kwargs)
+uniform, uniform_like = _drawing(arrays.uniform), _drawing(arrays.uniform_like)
+normal, normal_like = _drawing(arrays.normal), _drawing(arrays.normal_like)
+exponential, exponential_like = _drawing(arrays.exponential), _drawing(arrays.exponential_like)
+gamma, gamma_like = _drawing(arrays.gamma), _drawing(arrays.gamma_like)
+poisson, poisson_like = _drawing(arrays.poisson), _drawing(arrays.poisson_like)
+negative_binomial = _drawing(arrays.negative_binomial)
+negative_binomial_like = _drawing(arrays.negative_binomial_like)
+generalized_negative_binomial = _drawing(arrays.generalized_negative_binomial)
+generalized_negative_binomial_like = _drawing(arrays.generalized_negative_binomial_like)
 
 
 def randn(*shape: int, loc: float = 0, scale: float = 1, **kwargs: Any) -> Symbol:

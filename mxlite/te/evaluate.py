@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -17,7 +17,7 @@ from .error_function import erf_values, normal_values
 from .steps import NUMPY, UFUNCS
 from .sweeps import Part, Sweep, Sweeps
 
-_PICKED = 1024  # elements that are picked at a time; arrays of this size are local temporaries
+_PICKED = 6656  # elements that are picked, or added at an index, at a time: with local temporaries
 
 Values = dict[int, Any]
 Instruction = Callable[[Values, "_Block"], None]
@@ -75,7 +75,10 @@ class _Program:
         self.totals = [i for i in plan.swept if i in needed]
         self.inputs = {i: plan.parts[i] for i in needed if plan.parts[i].name == "input"}
         self.alone = [i for i in plan.alone if i in needed]
-        self.empty = [i for i in self.totals if 0 in plan.parts[plan.parts[i].operands[0]].shape]
+        self.sums = [i for i in self.totals if plan.parts[i].name == "scatter"]
+        self.empty = [
+            i for i in self.totals if i not in self.sums and 0 in plan.parts[plan.parts[i].operands[0]].shape
+        ]
         self.sweeps = []
         for sweep in plan.sweeps:
             totals = [i for i in sweep.totals if i in needed]
@@ -88,11 +91,15 @@ class _Program:
         ins: Values = {i: _viewed(arrays[x.array], x.shape) for i, x in self.inputs.items()}
         outs = {n: x.reshape(plan.domains[n]) for n, x in made.items() if x is not None and x.size}
         totals: Values = {}
-        for i in self.totals:
-            if i in plan.lent:
+        for i in reversed(self.totals):
+            if i in plan.added_to:
+                totals[i] = totals[plan.added_to[i]]
+            elif i in plan.lent:
                 totals[i] = outs[plan.lent[i]]
             else:
                 totals[i] = _carved(work, plan.offsets[i], parts[i].shape, parts[i].dtype)
+        for i in self.sums:
+            self._begin(parts[i].operands[0], totals[i], ins)
         for i in self.empty:
             totals[i].fill(_identity(parts[i]))
         for i in self.alone:
@@ -103,6 +110,15 @@ class _Program:
         for sweep in self.sweeps:
             sweep.run(_Block(ins, outs, totals), work)
 
+    def _begin(self, base: int, total: Any, ins: Values) -> None:
+        """Write what terms are added to; another sum has begun in this place."""
+        part = self.plan.parts[base]
+        if part.name == "broadcast":
+            base = part.operands[0]
+            part = self.plan.parts[base]
+        if base not in self.plan.added_to:
+            self.xp.copyto(total, ins.get(base, part.value), casting="unsafe")
+
 
 class _SweepProgram:
     """The instructions of one sweep, for some of its totals and outputs."""
@@ -110,17 +126,19 @@ class _SweepProgram:
     def __init__(self, xp: Any, plan: Sweeps, sweep: Sweep, totals: list[int], stores: list[str]) -> None:
         self.xp, self.plan, self.sweep = xp, plan, sweep
         needed: set[int] = set()
-        for root in (*(plan.parts[i].operands[0] for i in totals), *(plan.roots[n] for n in stores)):
+        read = {i: plan.collected_from(i) for i in totals}
+        for root in (*(k for i in totals for k in read[i]), *(plan.roots[n] for n in stores)):
             needed |= plan.cone(root)
         self.values: Values = {i: plan.parts[i].value for i in needed if plan.parts[i].value is not None}
         order = [i for i in sweep.order if i in needed and i not in self.values]
+        when = {i: max(read[i], key=lambda k: order.index(k) if k in order else -1) for i in totals}
         self.instructions: list[Instruction] = []
         self.masks = {_mask(plan.domains[n]) for n in stores} | {_mask(plan.parts[i].shape) for i in order}
         self.masks |= {_mask(plan.parts[i].shape) for i in totals}
         late = [n for n in stores if plan.donors.get(n) or plan.roots[n] not in order]
         for i in order:
             self.instructions.append(self._made(i))
-            self.instructions += [self._collected(k) for k in totals if plan.parts[k].operands[0] == i]
+            self.instructions += [self._collected(k) for k in totals if when[k] == i]
             early = [n for n in stores if plan.roots[n] == i and n not in late and sweep.direct.get(i) != n]
             self.instructions += [self._stored(n) for n in early]
         self.instructions += [self._stored(n) for n in late if sweep.direct.get(plan.roots[n]) != n]
@@ -275,33 +293,39 @@ class _SweepProgram:
 
     def _picked(self, i: int, part: Part) -> Instruction:
         xp, (source, index), place = self.xp, part.operands, self._placed(i, part)
-        whole, rank = self.plan.parts[source].shape, len(part.shape)
-        (axis,) = part.axes or (None,)
+        numbered = self._numbered(self.plan.parts[source].shape, part.axes)
 
-        def some(v: Values, b: _Block, out: Any, cut: Sequence[slice]) -> None:
-            places: list[Any] = []
-            for k, n in enumerate(whole):
-                if k == axis:
-                    at = v[index]
-                    number = at[tuple(s if m != 1 else slice(None) for s, m in zip(cut, at.shape))]
-                    places.append(xp.clip(number, 0, n - 1).astype("int64"))
-                elif n == 1:
-                    places.append(0)
-                else:
-                    along = xp.arange(b.begin[k] + cut[k].start, b.begin[k] + cut[k].stop)
-                    places.append(along.reshape(tuple(-1 if j == k else 1 for j in range(rank))))
-            xp.copyto(out[tuple(cut)], b.ins[source][tuple(places)], casting="unsafe")
-
-        def picked(v: Values, b: _Block) -> None:
+        def gathered(v: Values, b: _Block) -> None:
             out = v[i] = place(b)
-            longest = max(range(rank), key=lambda k: out.shape[k])
-            step = max(1, _PICKED * out.shape[longest] // out.size)
-            cut = [slice(0, n) for n in out.shape]
-            for at in range(0, out.shape[longest], step):
-                cut[longest] = slice(at, min(at + step, out.shape[longest]))
-                some(v, b, out, cut)
+            flat = b.ins[source].reshape(-1)
+            for cut in _cuts(out.shape):
+                picked = flat[numbered(_part(v[index], cut), b.begin, cut)]
+                xp.copyto(out[tuple(cut)], picked, casting="unsafe")
+                del picked  # before the next one is made
 
-        return picked
+        return gathered
+
+    def _numbered(self, shape: Shape, axes: Sequence[int]) -> Callable[[Any, Shape, Sequence[slice]], Any]:
+        """The elements of an array of `shape`, counted in C order, at an index along an axis, and along the
+        others in a part of a block that begins somewhere. An index is within the axis, or a nan, which
+        counts as 0.
+        """
+        xp, rank = self.xp, len(shape)
+        steps = [prod(shape[k + 1 :]) for k in range(rank)]
+
+        def numbered(index: Any, begin: Shape, cut: Sequence[slice]) -> Any:
+            number: Any = 0
+            for k, n in enumerate(shape):
+                if k in axes:
+                    inside = xp.fmax(index, 0).astype("int64")
+                    number = number + (inside if steps[k] == 1 else inside * steps[k])
+                elif n != 1:
+                    start, stop = (steps[k] * (begin[k] + at) for at in (cut[k].start, cut[k].stop))
+                    along = xp.arange(start, stop, steps[k])
+                    number = number + along.reshape((-1, *(1,) * (rank - 1 - k)))
+            return number
+
+        return numbered
 
     def _placed(self, i: int, part: Part) -> Callable[[_Block], Any]:
         """Where a block of a node is computed: its slot, or an output."""
@@ -313,6 +337,8 @@ class _SweepProgram:
     def _collected(self, i: int) -> Instruction:
         """What adds a block's contribution to a total."""
         plan, part = self.plan, self.plan.parts[i]
+        if part.name == "scatter":
+            return self._added(i, part)
         (x,), axes, mask = part.operands, part.axes, _mask(part.shape)
         read, ufunc = plan.parts[x].shape, _reduction(self.xp, part)
         domain = self.sweep.domain
@@ -331,6 +357,21 @@ class _SweepProgram:
 
         return collected
 
+    def _added(self, i: int, part: Part) -> Instruction:
+        """What adds a block's terms at their index to a total."""
+        xp, (_, index, terms) = self.xp, part.operands
+        numbered = self._numbered(part.shape, part.axes)
+
+        def added(v: Values, b: _Block) -> None:
+            total = b.totals[i].reshape(-1)
+            for cut in _cuts(np.broadcast_shapes(v[index].shape, v[terms].shape)):
+                where = numbered(_part(v[index], cut), b.begin, cut)
+                where, x = (x.reshape(-1) for x in xp.broadcast_arrays(where, _part(v[terms], cut)))
+                xp.add.at(total, where, x)
+                del where, x
+
+        return added
+
     def _stored(self, n: str) -> Instruction:
         """What copies a value to an output, once it is read for the last time."""
         root, mask, copyto = self.plan.roots[n], _mask(self.plan.domains[n]), self.xp.copyto
@@ -347,6 +388,21 @@ class _SweepProgram:
                     copyto(out, v[root], casting="unsafe")
 
         return stored
+
+
+def _cuts(shape: Shape) -> Iterator[list[slice]]:
+    """Parts of a block, of some `_PICKED` elements."""
+    axis = max(range(len(shape)), key=lambda k: shape[k])
+    step = max(1, _PICKED * shape[axis] // prod(shape))
+    cut = [slice(0, n) for n in shape]
+    for at in range(0, shape[axis], step):
+        cut[axis] = slice(at, min(at + step, shape[axis]))
+        yield cut
+
+
+def _part(x: Any, cut: Sequence[slice]) -> Any:
+    """What a tensor that broadcasts has in a part of a block."""
+    return x[tuple(s if n != 1 else slice(None) for s, n in zip(cut, x.shape))] if x.ndim else x
 
 
 def _mask(shape: Shape) -> tuple[bool, ...]:

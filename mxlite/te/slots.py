@@ -88,7 +88,7 @@ class Placement:
                 continue
             if any(x in sweep.order and not plan.is_total(x) for x in plan.readers[i]):
                 continue
-            if any(plan.parts[k].operands[0] == i for k in sweep.totals):
+            if any(i in plan.collected_from(k) for k in sweep.totals):
                 continue
             if any(m == 1 and b < d for m, b, d in zip(part.shape, sweep.block, sweep.domain)):
                 continue  # it is computed more than once
@@ -115,7 +115,7 @@ class Placement:
         others: set[int] = set()
         for root in (
             *(plan.roots[k] for k in sweep.stores if k != n),
-            *(plan.parts[k].operands[0] for k in sweep.totals),
+            *(i for k in sweep.totals for i in plan.collected_from(k)),
         ):
             others |= plan.cone(root)
         over = plan.donors.get(n, frozenset())
@@ -142,6 +142,9 @@ class Placement:
             for x in (i, *self._operands(i)):
                 last[x] = at
         last.update(dict.fromkeys(self._late, len(order)))
+        for total in self.sweep.totals:
+            if len(read := self.plan.collected_from(total)) > 1:
+                last.update(dict.fromkeys(read, len(order)))
         for i in reversed(order):
             if parts[i].name == "broadcast":
                 (x,) = parts[i].operands
@@ -181,7 +184,7 @@ class Placement:
                 sweep.slots[i] = room.offset
         self._free += [self._held.pop(x) for x in ended]
         for total in sweep.totals:
-            if plan.parts[total].operands[0] == i and self._is_in_parts(total):
+            if plan.collected_from(total) == (i,) and self._is_in_parts(total):
                 room = self._taken(total)
                 sweep.partial[total] = room.offset
                 self._free.append(room)

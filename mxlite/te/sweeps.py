@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.dtype import float64, is_floating
+from ..core.errors import DefinitionError
 from ..graph.ir import Shape
 from ..graph.opdef import DType
 from .computation import (
@@ -54,7 +55,7 @@ class Part(NamedTuple):
     """One node of a computation, with its axes merged and all tensors of one rank.
 
     `value`: the number that it is, for a tensor without axes that is known. `axes`: those that a reduction
-    folds, or the one of an index or gather.
+    folds, or the one of an index, gather or scatter.
     """
 
     name: str
@@ -73,8 +74,8 @@ class Part(NamedTuple):
 @dataclass
 class Sweep:
     """One pass over a domain. `order` are the nodes that a block computes, `slots` their offsets in scratch;
-    one in `direct` is computed in the output of that name instead. `totals` are swept reductions that it
-    collects, `partial` where a block has its contribution. `stores` are outputs that it completes.
+    one in `direct` is computed in the output of that name instead. `totals` are those that it collects,
+    `partial` where a block has its contribution. `stores` are outputs that it completes.
     """
 
     domain: Shape
@@ -126,16 +127,23 @@ class Sweeps:
         self.inside: set[int] = set()  # reductions whose axes lie whole in a block
         self.whole: frozenset[int] = frozenset()  # these axes
         self._choose_inside()
-        self.swept = [i for i, x in self.parts.items() if x.is_reduction and i not in self.inside]
+        self.swept = [i for i in self.parts if self.is_total(i)]
+        self.added_to: dict[int, int] = {}  # sums at an index -> the sum whose terms are added to them
         self.level: dict[int, int] = {}
         for i, part in self.parts.items():
             self.level[i] = max((self.level[k] + self.is_total(k) for k in part.operands), default=0)
-        self.offsets: dict[int, int] = {}  # swept reductions -> their totals in scratch
-        self.lent: dict[int, str] = {}  # swept reductions -> outputs whose arrays their totals are
+            if part.name == "scatter":
+                self._start_sum(i, part)
+        self.offsets: dict[int, int] = {}  # totals -> their places in scratch
+        self.lent: dict[int, str] = {}  # totals -> outputs whose arrays they are
         self._place_totals()
         start = sum(padded(prod(self.parts[i].shape) * self.parts[i].dtype.itemsize) for i in self.offsets)
         self.nbytes = start
-        self.alone = [i for i in self.swept if self.parts[self.parts[i].operands[0]].name == "input"]
+        self.alone = [
+            i
+            for i in self.swept
+            if self.parts[i].is_reduction and self.parts[self.parts[i].operands[0]].name == "input"
+        ]
         self.sweeps = self._sweeps()
         for sweep in self.sweeps:
             self.nbytes = max(self.nbytes, Placement(self, sweep, start).end)
@@ -167,8 +175,8 @@ class Sweeps:
                 axes = tuple(dict.fromkeys(where[rank + axis] for axis in node[2]))
             elif node[0] == "index":
                 axes = (where[rank + node[1]],)
-            elif node[0] == "gather":
-                axes = (where[rank + node[3]],) if rank + node[3] in where else ()
+            elif node[0] in ("gather", "scatter"):
+                axes = (where[rank + node[-1]],) if rank + node[-1] in where else ()
             self.parts[i] = self._part(node, merged(t.shapes[i]), axes)
 
     def _part(self, node: tuple[Any, ...], shape: Shape, axes: tuple[int, ...]) -> Part:
@@ -288,6 +296,8 @@ class Sweeps:
         """Give each swept reduction its place: the array of the output that is made of it, or scratch."""
         free = {n for n in self.roots if not self.donors.get(n) and self.dtypes.get(n) is not None}
         for i in reversed(self.swept):
+            if i in self.added_to:
+                continue
             x = self.parts[i]
             of = [n for n, root in self.roots.items() if i in self.below(root)]
             if (
@@ -300,7 +310,7 @@ class Sweeps:
                 free.remove(of[0])
         at = 0
         for i in self.swept:
-            if i not in self.lent:
+            if i not in self.lent and i not in self.added_to:
                 self.offsets[i] = at
                 at += padded(prod(self.parts[i].shape) * self.parts[i].dtype.itemsize)
 
@@ -326,7 +336,27 @@ class Sweeps:
         return found
 
     def is_total(self, i: int) -> bool:
-        return self.parts[i].is_reduction and i not in self.inside
+        """True for swept reductions and sums at an index."""
+        part = self.parts[i]
+        return part.name == "scatter" or (part.is_reduction and i not in self.inside)
+
+    def collected_from(self, i: int) -> tuple[int, ...]:
+        """The nodes of a block from which a total collects: what is reduced, or an index and the terms."""
+        operands = self.parts[i].operands
+        return operands[1:] if self.parts[i].name == "scatter" else operands[:1]
+
+    def _start_sum(self, i: int, part: Part) -> None:
+        """Find where a sum at an index begins: at a number, an input, or a sum that only it reads."""
+        base = part.operands[0]
+        start = self.parts[base]
+        if start.name == "scatter" and self.readers[base] == [i] and base not in self.roots.values():
+            self.added_to[base] = i
+            others = (self.level[k] + self.is_total(k) for k in part.operands[1:])
+            self.level[i] = max(self.level[base], *others)
+        elif start.name == "broadcast":
+            start = self.parts[start.operands[0]]
+        if start.name not in ("input", "scatter") and start.value is None:
+            raise DefinitionError(f"terms are added at an index to the result of {start.name}.")
 
     # -- sweeps ----------------------------------------------------------------------------------
 
@@ -335,8 +365,9 @@ class Sweeps:
         cones: dict[int | str, set[int]] = {}
         levels: dict[int | str, int] = {}
         for i in self.swept:
-            if i not in self.alone and 0 not in self.parts[self.parts[i].operands[0]].shape:
-                cones[i] = self.cone(self.parts[i].operands[0])
+            read = self.collected_from(i)
+            if i not in self.alone and not any(0 in self.parts[k].shape for k in read):
+                cones[i] = set().union(*map(self.cone, read))
                 levels[i] = self.level[i]
         for n, root in self.roots.items():
             if 0 not in self.domains[n] and self.lent.get(root) != n:

@@ -53,7 +53,7 @@ CONVOLUTIONS: dict[str, tuple[Any, ...]] = {  # n, c, size, f, kernel, stride, p
     "depthwise": (2, 64, (15, 15), 64, (3, 3), 1, 1, 1, 64),
     "a row": (4, 32, (100,), 32, (5,), 1, 2, 1, 1),
 }
-NORMS = {"alone": {}, "rectified": {"relu": True}, "with a sum": {"relu": True, "add": True}}
+NORMS = {"alone": {}, "rectified": {"relu": True}, "with a sum": {"relu": True, "plus": "array"}}
 SMALL = ("1x1", "depthwise", "a vector")  # cases of an emulated run
 
 PRODUCTS = {
@@ -262,9 +262,9 @@ def multiplication(device: Any, p: Product, found: dict[str, Any]) -> None:
     each.end()
 
 
-def norm_case(dtype: str, shape: tuple[int, ...], gradient: bool, **more: bool) -> Case:
+def norm_case(dtype: str, shape: tuple[int, ...], gradient: bool, **more: Any) -> Case:
     """A training batch normalization with channels last, or its gradient."""
-    wide, narrow, add = np.dtype(as_dtype(dtype)), shape[-1:], more.get("add", False)
+    wide, narrow, add = np.dtype(as_dtype(dtype)), shape[-1:], "plus" in more
     a = NormAct.Attrs(fix_gamma=False, axis=-1, **more)
     shapes = (shape, *[narrow] * 4, *([shape] if add else []))
     kinds = (wide, *[float32] * 4, *([wide] if add else []))

@@ -21,9 +21,10 @@ def _torch_norm_act(a: Any, data: Any, gamma: Any, beta: Any, mean: Any, var: An
         training=not a.use_global_stats,
         eps=a.eps,
     ).movedim(1, a.axis)
-    if addend is not None:
+    if addend is not None and a.plus != "behind":
         out = out + addend
-    return torch.nn.functional.leaky_relu(out, a.slope) if a.relu else out
+    out = torch.nn.functional.leaky_relu(out, a.slope) if a.relu else out
+    return out + addend if a.plus == "behind" else out
 
 
 def _norm_act(data: tuple[int, ...], large: tuple[int, ...] | None = None, **attrs: Any) -> Case:
@@ -32,57 +33,39 @@ def _norm_act(data: tuple[int, ...], large: tuple[int, ...] | None = None, **att
     return Case(
         ops.NormAct,
         {"fix_gamma": False} | attrs,
-        [data, *[channel] * 4, *([data] if attrs.get("add") else [])],
+        [data, *[channel] * 4, *([data] if attrs.get("plus") else [])],
         make={"moving_var": positive},
-        grad_inputs=("data", "beta", "addend")[: 2 + attrs.get("add", False)]
+        grad_inputs=("data", "beta", "addend")[: 2 + bool(attrs.get("plus"))]
         if attrs.get("fix_gamma")
         else None,
         tolerance=1e-5,
-        large=[many, *[channel] * 4, *([many] if attrs.get("add") else [])],
+        large=[many, *[channel] * 4, *([many] if attrs.get("plus") else [])],
         torch=_torch_norm_act,
     )
 
 
 ROWS = {
     "norm-act": _norm_act((6, 3, 2, 2)),
-    "norm-act-add": _norm_act((6, 3, 2, 2), add=True),
-    "norm-act-add-only": _norm_act((6, 3, 2, 2), add=True, relu=False),
+    "norm-act-add": _norm_act((6, 3, 2, 2), plus="array"),
+    "norm-act-add-only": _norm_act((6, 3, 2, 2), plus="array", relu=False),
     "norm-act-neither": _norm_act((6, 3, 2, 2), relu=False),
-    "norm-act-fix-gamma": _norm_act((6, 3, 2), add=True, fix_gamma=True),
+    "norm-act-fix-gamma": _norm_act((6, 3, 2), plus="array", fix_gamma=True),
     "norm-act-last-axis": _norm_act((5, 4, 3), (32768, 4, 3), axis=-1),
-    "norm-act-last-axis-add": _norm_act((3, 4, 2, 17), (2048, 4, 2, 17), axis=3, add=True),
-    "norm-act-many-positions": _norm_act((3, 2, 9, 10), (64, 2, 96, 96), add=True),
+    "norm-act-last-axis-add": _norm_act((3, 4, 2, 17), (2048, 4, 2, 17), axis=3, plus="array"),
+    "norm-act-many-positions": _norm_act((3, 2, 9, 10), (64, 2, 96, 96), plus="array"),
     "norm-act-large-planes": _norm_act((2, 2, 3, 30), (2, 2, 300, 300)),
     "norm-act-two-axes": _norm_act((9, 4)),
     "norm-act-leaky": _norm_act((6, 3, 2, 2), slope=0.25),
-    "norm-act-leaky-last-axis-add": _norm_act((3, 4, 2, 17), (2048, 4, 2, 17), axis=3, add=True, slope=0.1),
+    "norm-act-leaky-last-axis-add": _norm_act(
+        (3, 4, 2, 17), (2048, 4, 2, 17), axis=3, plus="array", slope=0.1
+    ),
     "norm-act-global": _norm_act((5, 3, 2, 2), use_global_stats=True),
-    "norm-act-global-add": _norm_act((5, 3, 4), use_global_stats=True, add=True, axis=2),
-}
-
-
-def _norm_act_sum(data: tuple[int, ...], large: tuple[int, ...], **attrs: Any) -> Case:
-    channel = (data[attrs.get("axis", 1)],)
-    return Case(
-        ops.NormActSum,
-        {"fix_gamma": False} | attrs,
-        [data, *[channel] * 4, data],
-        make={"moving_var": positive},
-        tolerance=1e-5,
-        large=[large, *[channel] * 4, large],
-        torch=_torch_norm_act_sum,
-    )
-
-
-def _torch_norm_act_sum(a: Any, *inputs: Any) -> Any:
-    *norm, addend = inputs
-    return _torch_norm_act(a, *norm) + addend
-
-
-ROWS |= {
-    "norm-act-sum": _norm_act_sum((3, 4, 2, 17), (2048, 4, 2, 17), axis=3),
-    "norm-act-sum-leaky": _norm_act_sum((6, 3, 2, 2), (32768, 3, 2, 2), slope=0.25),
-    "norm-act-sum-global": _norm_act_sum((5, 3, 2), (65536, 3, 2), use_global_stats=True, fix_gamma=True),
+    "norm-act-global-add": _norm_act((5, 3, 4), use_global_stats=True, plus="array", axis=2),
+    "norm-act-sum": _norm_act((3, 4, 2, 17), (2048, 4, 2, 17), axis=3, plus="behind"),
+    "norm-act-sum-leaky": _norm_act((6, 3, 2, 2), (32768, 3, 2, 2), slope=0.25, plus="behind"),
+    "norm-act-sum-global": _norm_act(
+        (5, 3, 2), (65536, 3, 2), use_global_stats=True, fix_gamma=True, plus="behind"
+    ),
 }
 
 

@@ -10,9 +10,11 @@ from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
 from mxlite.backends.cpu.compiled.nests.facts import NestFacts
 from mxlite.backends.nests.build import nests_of
+from mxlite.te import sweeps
 from mxlite.te.adjoint import adjoint
 from mxlite.te.computation import Computation
 from tests.te.computations import nests, reference, run
+from tests.te.test_evaluate import computed, evaluation
 
 pytestmark = pytest.mark.skipif(not usable(), reason="generated code needs llvmlite")
 
@@ -25,7 +27,7 @@ def threads():
     mx.set_num_threads(before)
 
 
-def _drawn(rng):
+def _drawn(rng, starts=("zeros", "input", "computed")):
     """A computation with a sum at an index, its outputs, and the shapes of its inputs.
 
     Each other axis of the terms is kept, summed over, or absent; the index has some of the axes.
@@ -43,7 +45,7 @@ def _drawn(rng):
         index.append(1 if k == axis or rng.random() < 0.5 else n)
     shapes = {"terms": tuple(terms), "index": tuple(index)}
     x, at = (t.input(n, s) for n, s in shapes.items())
-    kind = rng.choice(["zeros", "input", "computed"])
+    kind = rng.choice(starts)
     start = t.broadcast(0.0, tuple(base))
     if kind != "zeros":
         shapes["base"] = tuple(base)
@@ -82,6 +84,31 @@ def test_they_are_numpys_for_any_axes_and_have_equal_bits_on_any_number_of_threa
             )
             for other in made[1:]:
                 np.testing.assert_array_equal(other[name], made[0][name], err_msg=f"{seed}: {name}")
+
+
+@pytest.mark.parametrize("nbytes", [1 << 17, 1 << 10])
+def test_numpy_computes_them_block_by_block(nbytes, monkeypatch):
+    monkeypatch.setattr(sweeps, "BLOCK_NBYTES", nbytes)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        t, outputs, shapes = _drawn(rng, ("zeros", "input"))
+        arrays = {n: rng.uniform(-0.1 if n == "index" else -1, 1.1, s) for n, s in shapes.items()}
+        got = computed(evaluation(t, outputs), outputs, arrays)
+        for name, x in reference(t, outputs, arrays).items():
+            np.testing.assert_allclose(got[name], x, rtol=1e-9, atol=1e-9, err_msg=f"{seed}: {name}")
+
+
+def test_numpy_adds_several_sums_to_one_place_without_scratch():
+    t = Computation()
+    shapes = {"base": (50, 1, 40), "index": (1, 90, 1), "terms": (1, 90, 40)}
+    base, index, terms = (t.input(n, s) for n, s in shapes.items())
+    y = t.add_at(t.add_at(base, index, terms, 0), index + 1.0, terms * 2.0, 0)
+    rng = np.random.default_rng(5)
+    arrays = {n: rng.uniform(0, 50, s) for n, s in shapes.items()}
+    found = evaluation(t, {"y": y})
+    assert found.nbytes < 8 * 2 * 90 * 40, "two blocks of terms, no sum"
+    got = computed(found, {"y": y}, arrays)["y"]
+    np.testing.assert_allclose(got, reference(t, {"y": y}, arrays)["y"], rtol=1e-12)
 
 
 @pytest.mark.parametrize("columns", [1, 5, 70])

@@ -8,7 +8,7 @@ files say otherwise (`after=`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...graph import Op
@@ -17,7 +17,7 @@ from ...ops.nn.conv_channels_last import ConvolutionChannelsLast
 from ...ops.nn.deconv import Deconvolution
 from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
-from ...ops.norm.norm_act import NormAct, NormActAttrs
+from ...ops.norm.norm_act import NormAct
 from ...ops.norm.norm_remat import NormRemat
 from ..base import Request, Row
 from ..passes import named
@@ -108,8 +108,7 @@ def low_memory(target: Target) -> Pipeline:
 
 def _first_time(r: Request) -> Request:
     """The request that was made for the norm whose result is to be recomputed."""
-    attrs = asdict(r.attrs)
-    add = bool(attrs.pop("plus"))
+    attrs = replace(r.attrs, plus="array" if r.attrs.plus else "")
     inputs, channels = r.inputs[:6], r.inputs[1]
     outputs = (r.inputs[0], channels, channels)
-    return replace(r, op=NormAct, attrs=NormActAttrs(**attrs, add=add), inputs=inputs, outputs=outputs)
+    return replace(r, op=NormAct, attrs=attrs, inputs=inputs, outputs=outputs)

@@ -31,14 +31,13 @@ from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, require_kind, Shapes, Types
-from ..norm.norm_act import NormAct, NormActAttrs
-from ..norm.norm_act_line import line_of_norm
-from ..norm.norm_arrays import NormGradients, NormMoments
+from ..norm.norm_act import line_of_norm, NormAct, NormActAttrs
+from ..norm.norm_arrays import NormAffine, NormGradients, NormMoments
 from ..scratch import accumulator, carve, Piece, scratch_bytes
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from .pool_channels_last import PoolingChannelsLast
 from .pool_kernels import index_type
-from .pooled_convolution import bands, made_shape, PooledAttrs, pooling
+from .pooled_convolution import PooledAttrs, pooling
 
 
 class ImageSums(Op):
@@ -73,29 +72,26 @@ class ImageSums(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        made, data = _one(inputs[0]), _one(inputs[1])
-        return scratch_bytes(_sums_pieces(made, data, outputs[0], dtype)) + _own_bytes(a, made, data, dtype)
+        made, data, _ = inputs
+        own = scratch_bytes([(x, accumulator(dtype)) for x in (made, data, outputs[0])])
+        return own + _own_bytes(a, made, data, dtype)
 
     @staticmethod
     def forward(
         xp: Any, a: Any, made: Any, data: Any, mean: Any, *, sums: Any, patches: Any, work: Any
     ) -> None:
         weight = ConvolutionChannelsLast.infer_shape(a, data.shape, None)[0][1]
-        pieces = _sums_pieces(_one(made.shape), _one(data.shape), weight, data.dtype)
-        away, source, total, term = carve(work, pieces)
+        pieces = [(x, accumulator(data.dtype)) for x in (made.shape, data.shape, weight)]
+        away, source, total = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
-        for wanted, left in ((sums, mean), (patches, None)):
-            if wanted is None:
-                continue
-            total.fill(0)
-            for i in range(len(data)):
-                xp.copyto(source, data[i : i + 1])
-                if left is None:
-                    away.fill(1)
-                else:
-                    xp.subtract(made[i : i + 1], left, out=away)
-                _add(xp, a, away, source, total, term, rest)
-            xp.copyto(wanted, total if left is not None else total[0])
+        xp.copyto(source, data)
+        if sums is not None:
+            xp.subtract(made, mean, out=away)
+            _weight_gradient(xp, a, away, source, sums, rest)
+        if patches is not None:
+            away.fill(1)
+            _weight_gradient(xp, a, away, source, total, rest)
+            xp.copyto(patches, total[0])
 
 
 @record
@@ -174,9 +170,8 @@ class ImageGradient(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        wide = accumulator(dtype)
-        made, data = made_shape(a, inputs[9]), (min(a.samples, inputs[9][0]), *inputs[9][1:])
-        pool = PoolingChannelsLast.backward_workspace(pooling(a), (made,), (), wide)
+        made, data = _made(a, inputs[9]), inputs[9]
+        pool = PoolingChannelsLast.backward_workspace(pooling(a), (made,), (), accumulator(dtype))
         norm = NormAct.backward_workspace(act_attrs(a, inputs[0]), inputs[:1], inputs[:1], dtype)
         own = scratch_bytes(_gradient_pieces(a, inputs[0], data, outputs[0], dtype))
         return own + max(pool, norm, _own_bytes(a, made, data, dtype))
@@ -187,8 +182,7 @@ class ImageGradient(Op):
         xp: Any, a: Any, x: ImageGradientArrays, *, d_weight: Any, d_gamma: Any, d_beta: Any, work: Any
     ) -> None:
         grad, data, norm = x.grad, x.data, act_attrs(a, x.grad.shape)
-        count = min(a.samples, len(data))
-        pieces = _gradient_pieces(a, grad.shape, (count, *data.shape[1:]), x.sums.shape, data.dtype)
+        pieces = _gradient_pieces(a, grad.shape, data.shape, x.sums.shape, data.dtype)
         head, made, source, total, term, columns = carve(work, pieces)
         rest = work[scratch_bytes(pieces) :]
         d_gamma = columns[0] if d_gamma is None else d_gamma
@@ -200,7 +194,7 @@ class ImageGradient(Op):
         if d_weight is None:
             return
         factor, shift = columns[2:4]
-        line_of_norm(xp, norm, x.gamma, x.beta, x.mean, x.var, factor, shift)
+        line_of_norm(xp, norm, NormAffine(x.gamma, x.beta, x.mean, x.var), factor, shift)
         xp.multiply(x.chosen, factor, out=head)
         xp.add(head, shift, out=head)
         if a.relu:  # 1 where the rectifier lets through, also at nan
@@ -210,15 +204,10 @@ class ImageGradient(Op):
             head.fill(1)
         xp.multiply(head, grad, out=head)
         xp.multiply(head, factor, out=head)
-        total.fill(0)
-        for part in bands(a, len(data)):
-            n = part.stop - part.start
-            xp.copyto(source[:n], data[part])
-            PoolingChannelsLast.backward(
-                xp, pooling(a), head[part], None, None, x.index[part], d_data=made[:n], work=rest
-            )
-            _add(xp, a, made[:n], source[:n], total, term, rest)
-        scale = 1.0 / prod(made_shape(a, data.shape)[1:-1]) / len(data)
+        xp.copyto(source, data)
+        PoolingChannelsLast.backward(xp, pooling(a), head, None, None, x.index, d_data=made, work=rest)
+        _weight_gradient(xp, a, made, source, total, rest)
+        scale = 1.0 / prod(made.shape[:-1])
         settle(xp, (factor, x.var, d_gamma, d_beta), scale, x.sums, x.patches, total, term, columns[4])
         xp.copyto(d_weight, total, casting="unsafe")
 
@@ -258,35 +247,27 @@ def act_attrs(a: Any, shape: Shape) -> NormActAttrs:
     return NormActAttrs(eps=a.eps, momentum=a.momentum, fix_gamma=False, axis=len(shape) - 1, relu=a.relu)
 
 
-def _one(shape: Shape) -> Shape:
-    """The shape of one sample."""
-    return (min(1, shape[0]), *shape[1:])
+def _made(a: Any, data: Shape) -> Shape:
+    """The shape of the convolution's result."""
+    return ConvolutionChannelsLast.infer_shape(a, data, None)[1][0]
 
 
-def _add(xp: Any, a: Any, grad: Any, data: Any, total: Any, term: Any, work: Any) -> None:
-    """Add the weight gradient of a convolution of `data` to `total`."""
+def _weight_gradient(xp: Any, a: Any, grad: Any, data: Any, out: Any, work: Any) -> None:
+    """The weight gradient of a convolution of `data`."""
     ConvolutionChannelsLast.backward(
-        xp, a, grad, data, None, d_data=None, d_weight=term, d_bias=None, work=work,
-        shapes=((data.shape, term.shape), (grad.shape,)),
+        xp, a, grad, data, None, d_data=None, d_weight=out, d_bias=None, work=work,
+        shapes=((data.shape, out.shape), (grad.shape,)),
     )  # fmt: skip
-    xp.add(total, term, out=total)
 
 
 def _own_bytes(a: Any, made: Shape, data: Shape, dtype: DType) -> int:
-    """Scratch of `_add`."""
+    """Scratch of `_weight_gradient`."""
     weight = ConvolutionChannelsLast.infer_shape(a, data, None)[0][1]
-    wide = accumulator(dtype)
-    return ConvolutionChannelsLast.backward_workspace(a, (data, weight), (made,), wide)
-
-
-def _sums_pieces(made: Shape, data: Shape, weight: Shape, dtype: DType) -> list[Piece]:
-    """A sample of made and of data; the sum and a sample's part."""
-    wide = accumulator(dtype)
-    return [(s, wide) for s in (made, data, weight, weight)]
+    return ConvolutionChannelsLast.backward_workspace(a, (data, weight), (made,), accumulator(dtype))
 
 
 def _gradient_pieces(a: Any, pooled: Shape, data: Shape, weight: Shape, dtype: DType) -> list[Piece]:
-    """The rectified gradient; a block of it spread over its positions, and of data; two sums; columns."""
+    """The rectified gradient; the same spread over its positions, and data; a sum and a term; columns."""
     wide = accumulator(dtype)
-    shapes = (pooled, made_shape(a, data), data, weight, weight, (5, pooled[-1]))
+    shapes = (pooled, _made(a, data), data, weight, weight, (5, pooled[-1]))
     return [(s, wide) for s in shapes]

@@ -11,7 +11,9 @@ have kernels for that; the reference kernels here compute y in scratch.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from ...core.errors import ShapeError
 from ...core.record import record
@@ -19,9 +21,9 @@ from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes, Types
 from ..layout import first
-from ..norm.norm import around_channels, BatchNorm, norm_gain
-from ..norm.norm_act_line import addend_names, is_lined, line as line_of
-from ..norm.norm_arrays import NormOutputs, NormVectors, PrologueArrays
+from ..norm.norm import around_channels, BatchNorm
+from ..norm.norm_act import addend_names, is_lined, line_of_norm, normalized
+from ..norm.norm_arrays import NormAffine, NormOutputs, NormVectors, PrologueArrays
 from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
 from .conv import backward_bytes, bias_bytes, bias_gradient, geometry, make_gradients
 from .conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
@@ -32,15 +34,18 @@ class NormedAttrs(ChannelsLastAttrs):
     """`relu`: True if negative results of the norm become 0."""
 
     relu: bool = True
+    plus: ClassVar[str] = ""
+    slope: ClassVar[float] = 0.0
+    axis: ClassVar[int] = -1
 
 
 @record
 class NormedGradientAttrs(NormedAttrs):
-    """`plus`: the addend between the norm and the rectifier; see `norm_act_line.ADDENDS`. `wide`: True if
+    """`plus`: the addend between the norm and the rectifier; see `norm_act.ADDENDS`. `wide`: True if
     gradients of 16-bit data are float32.
     """
 
-    plus: str = ""
+    plus: str = ""  # type: ignore[misc]
     wide: bool = False
 
 
@@ -98,15 +103,12 @@ class NormLine(Op):
     ) -> None:
         pieces = _columns(a, data.shape, data.dtype)
         (columns,) = carve(work, pieces)
-        factor, mean, var = (
-            own if given is None else given for given, own in zip((factor, mean, var), columns)
+        factor, shift, mean, var = (
+            own if given is None else given for given, own in zip((factor, shift, mean, var), columns)
         )
         rest, statistics = work[scratch_bytes(pieces) :], NormOutputs(None, mean, var)
         BatchNorm.forward.kernel(xp, a, data, vectors, made=statistics, work=rest, train=train)
-        norm_gain(xp, a, var, vectors.gamma, factor)
-        if shift is not None:
-            xp.multiply(mean, factor, out=shift)
-            xp.subtract(vectors.beta, shift, out=shift)
+        line_of_norm(xp, a, NormAffine(vectors.gamma, vectors.beta, mean, var), factor, shift)
 
 
 class NormedConvolution(Op):
@@ -146,7 +148,7 @@ class NormedConvolution(Op):
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
         own = ConvolutionChannelsLast.workspace(a, inputs, outputs, dtype)
-        return scratch_bytes(_normalized(inputs[0], dtype)) + own
+        return scratch_bytes(_normalized(a, inputs[0], dtype)) + own
 
     @staticmethod
     def forward(
@@ -243,41 +245,24 @@ def _line_types(data: DType | None, *line: DType | None) -> tuple[DType | None, 
 
 
 def _columns(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """Scratch for outputs that are not read: factor, mean and var."""
-    return [((3, around_channels(a, data)[1]), accumulator(dtype))]
+    """Scratch for outputs that are not read."""
+    return [((4, around_channels(a, data)[1]), accumulator(dtype))]
 
 
-def _normalized(data: Shape, dtype: DType, addend: str = "") -> list[Piece]:
-    """The normalized data; the same before rounding, if that has two bytes; the affine map of an addend."""
+def _normalized(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+    """The normalized data, and scratch for it: see `normalized`."""
     wide = accumulator(dtype)
-    return [
-        (data, dtype),
-        (data if wide != dtype else (0,), wide),
-        (data if is_lined(addend) else (0,), wide),
-    ]
+    return [(data, dtype), (data if is_lined(a.plus) else (0,), wide), (data, wide), (data, np.dtype(bool))]
 
 
 def _gradient_pieces(a: Any, grad: Shape, data: Shape, dtype: DType) -> list[Piece]:
     """The output's gradient and the data with their channels after the batch axis; the normalized data."""
-    return [(first(grad), dtype), (first(data), dtype), *_normalized(data, dtype, a.plus)]
+    return [(first(grad), dtype), (first(data), dtype), *_normalized(a, data, dtype)]
 
 
 def _normalize(xp: Any, a: Any, data: Any, given: PrologueArrays, work: Any) -> tuple[Any, Any]:
     """relu(data * factor + shift + added) in `work`, and the rest of `work`."""
-    plus = getattr(a, "plus", "")
-    pieces = _normalized(data.shape, data.dtype, plus)
-    normalized, wide, other = carve(work, pieces)
-    line = wide if wide.size else normalized
-    line_of(xp, data, given.factor, given.shift, -1, line)
-    if plus:
-        added = given.addend
-        if is_lined(plus):
-            added = line_of(xp, added, given.addend_factor, given.addend_shift, -1, other)
-        if plus == "relu":
-            xp.maximum(added, 0, out=added)
-        xp.add(line, added, out=line)
-    if a.relu:
-        xp.maximum(line, 0, out=line)
-    if wide.size:
-        xp.copyto(normalized, wide, casting="unsafe")
-    return normalized, work[scratch_bytes(pieces) :]
+    pieces = _normalized(a, data.shape, data.dtype)
+    made, *scratch = carve(work, pieces)
+    xp.copyto(made, normalized(xp, a, data, given, scratch), casting="unsafe")
+    return made, work[scratch_bytes(pieces) :]

@@ -123,7 +123,7 @@ class BatchNorm(Op):
         mean = s.columns[1] if mean is None else mean
         if train and not a.use_global_stats:
             _mean_and_square(xp, x, s, mean, spread_out)
-            xp.multiply(spread_out, 1.0 / channel_size(shape), out=spread_out)
+            xp.multiply(spread_out, 1.0 / _channel_size(shape), out=spread_out)
         else:
             xp.copyto(mean, moving_mean)
             xp.copyto(spread_out, moving_var)
@@ -142,8 +142,8 @@ class BatchNorm(Op):
         y = out.reshape(shape)
         for where in blocks(*shape):
             target = y[where] if s.dtype == y.dtype else s.box_like(y[where])
-            xp.multiply(x[where], spread_at(scale, where), out=target)
-            xp.add(target, spread_at(shift, where), out=target)
+            xp.multiply(x[where], _spread_at(scale, where), out=target)
+            xp.add(target, _spread_at(shift, where), out=target)
             if s.dtype != y.dtype:
                 xp.copyto(y[where], target, casting="unsafe")
 
@@ -190,12 +190,12 @@ class BatchNorm(Op):
                     scale = spread(xp, factor, s.wide[0])
                     result = d_data.reshape(shape)
                     for where in blocks(*shape):
-                        xp.multiply(d[where], spread_at(scale, where), out=result[where], casting="unsafe")
+                        xp.multiply(d[where], _spread_at(scale, where), out=result[where], casting="unsafe")
         if moves:
             step, batch = s.columns[0], s.columns[1]
-            move_average(xp, moving_mean, mean, a.momentum, step)
+            _move_average(xp, moving_mean, mean, a.momentum, step)
             _variance(xp, a, var, batch)
-            move_average(xp, moving_var, batch, a.momentum, step)
+            _move_average(xp, moving_var, batch, a.momentum, step)
 
 
 class BatchNorm_v1(BatchNorm):
@@ -290,7 +290,7 @@ def around_channels(a: Any, shape: Shape) -> tuple[int, int, int]:
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
 
 
-def channel_size(shape: tuple[int, int, int]) -> int:
+def _channel_size(shape: tuple[int, int, int]) -> int:
     """Numbers of one channel, at least 1: the mean of none is taken as 0."""
     return max(1, shape[0] * shape[2])
 
@@ -323,7 +323,7 @@ class _Scratch:
         return self.box[: x.size].reshape(x.shape)
 
 
-def spread_at(wide: Any, where: Block) -> Any:
+def _spread_at(wide: Any, where: Block) -> Any:
     """The part of a spread vector that belongs to a box."""
     return wide[where[1:]] if wide.shape[1] > 1 else wide[where[1]]
 
@@ -336,7 +336,7 @@ def norm_gain(xp: Any, a: Any, var: Any, gamma: Any, out: Any) -> None:
         xp.multiply(var, gamma, out=out)
 
 
-def move_average(xp: Any, moving: Any, batch: Any, momentum: float, step: Any) -> None:
+def _move_average(xp: Any, moving: Any, batch: Any, momentum: float, step: Any) -> None:
     xp.multiply(batch, 1.0 - momentum, out=step)
     xp.multiply(moving, momentum, out=moving)
     xp.add(moving, step, out=moving)
@@ -346,12 +346,12 @@ def _mean_and_square(xp: Any, x: Any, s: _Scratch, mean: Any, square: Any) -> No
     """mean[c] of x, and square[c], the sum of (x - mean)^2."""
     n, c, p = x.shape
     channel_sum(xp, x, s.part, mean)
-    xp.multiply(mean, 1.0 / channel_size(x.shape), out=mean)
+    xp.multiply(mean, 1.0 / _channel_size(x.shape), out=mean)
     wide = spread(xp, mean, s.wide[0])
     square.fill(0)
     for where in blocks(n, c, p):
         centred = s.box_like(x[where])
-        xp.subtract(x[where], spread_at(wide, where), out=centred)
+        xp.subtract(x[where], _spread_at(wide, where), out=centred)
         some = s.columns[5][where[1]]
         channel_dot(xp, centred, centred, s.part, some)
         xp.add(square[where[1]], some, out=square[where[1]])
@@ -379,7 +379,7 @@ def _gradient_sums(
     xp.multiply(xd_sum, var, out=xd_sum)
 
 
-def gradient_line(xp: Any, columns: Any, mean: Any, var: Any, count: int) -> tuple[Any, Any, Any]:
+def _gradient_line(xp: Any, columns: Any, mean: Any, var: Any, count: int) -> tuple[Any, Any, Any]:
     """factor, slope and offset of `_d_data`, the last two made of the sums in `columns`; var is 1 / std."""
     d_sum, xd_sum, factor, slope, offset, some = columns
     xp.multiply(xd_sum, var, out=slope)
@@ -398,18 +398,18 @@ def _d_data(xp: Any, d: Any, x: Any, s: _Scratch, mean: Any, var: Any, result: A
     d_data = factor * (d - d_sum / M - (x - mean) / std * xd_sum / M),   M = N * P
     """
     n, c, p = x.shape
-    factor, slope, offset = gradient_line(xp, s.columns, mean, var, channel_size(x.shape))
+    factor, slope, offset = _gradient_line(xp, s.columns, mean, var, _channel_size(x.shape))
     scale, tilt, shift = (spread(xp, v, w) for v, w in zip((factor, slope, offset), s.wide))
     for where in blocks(n, c, p):
         line = s.box_like(x[where])
-        xp.multiply(x[where], spread_at(tilt, where), out=line)
-        xp.add(line, spread_at(shift, where), out=line)
+        xp.multiply(x[where], _spread_at(tilt, where), out=line)
+        xp.add(line, _spread_at(shift, where), out=line)
         here = result[where]
         if s.dtype == x.dtype:
-            xp.multiply(d[where], spread_at(scale, where), out=here)
+            xp.multiply(d[where], _spread_at(scale, where), out=here)
             xp.add(here, line, out=here)
         else:
             scaled = s.other[: line.size].reshape(line.shape)
-            xp.multiply(d[where], spread_at(scale, where), out=scaled)
+            xp.multiply(d[where], _spread_at(scale, where), out=scaled)
             xp.add(scaled, line, out=scaled)
             xp.copyto(here, scaled, casting="unsafe")

@@ -1,8 +1,14 @@
-"""Batch normalization with a fused epilogue: the sum and the rectifier after it in a residual network."""
+"""Batch normalization with a fused epilogue: the sum and the rectifier after it in a residual network.
+
+A norm is an affine map of each channel, ``data * factor + shift``, ``factor = gamma * var``, ``shift = beta -
+mean * factor``. The addend may be one itself, of an array and perhaps rectified: a norm whose result is only
+added needs no result. The kernels here are the reference for those of backends, which alone are chosen for a
+plan: they compute whole arrays in scratch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -12,30 +18,35 @@ from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
-from ...graph.opdef import DType, Shapes, Types
-from ..reduce.channels import (
-    Block,
-    block_shape,
-    blocks,
-    channel_dot,
-    channel_sum,
-    spread,
-    spread_shape,
-    sum_piece,
-)
+from ...graph.opdef import DType, Op, Shapes, Types
 from ..scratch import accumulator, carve, Piece, scratch_bytes
-from .norm import around_channels, BatchNorm, channel_size, gradient_line, move_average, norm_gain, spread_at
-from .norm_arrays import NormGradients, NormMoments, NormOutputs, NormVectors
+from .norm import around_channels, BatchNorm, norm_gain
+from .norm_arrays import (
+    NO_PROLOGUE,
+    NormAffine,
+    NormGradients,
+    NormMoments,
+    NormOutputs,
+    NormResults,
+    NormVectors,
+    PrologueArrays,
+)
+
+ADDENDS = ("", "array", "behind", "line", "relu")
+"""Kinds of addends: none; the array; the array added after the rectifier; an affine map of it for each
+channel; a rectified affine map."""
+
+_FLAG = np.dtype(bool)
 
 
 @record
 class NormActAttrs(BatchNorm.Attrs):
-    """Parameters of BatchNorm; `add`: True if an array is added to the result; `relu`: True if negative
-    results become 0, or are multiplied by `slope`, a number of [0, 1).
+    """Parameters of BatchNorm; `plus`: the addend, one of `ADDENDS`; `relu`: True if negative results become
+    0, or are multiplied by `slope`, a number of [0, 1).
     """
 
     relu: bool = True
-    add: bool = False
+    plus: str = ""
     slope: float = 0.0
 
     def __post_init__(self) -> None:
@@ -50,7 +61,8 @@ class NormAct(BatchNorm):
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, moving_mean, moving_var: (C,)
     ->  out: as data;  mean, var: (C,), both hidden.
 
-    Attributes, statistics and moving averages are BatchNorm's; `add` and `relu` say which of the two follow.
+    Attributes, statistics and moving averages are BatchNorm's; `plus` and `relu` say which of the two follow.
+    With `plus` "behind" the sum comes last.
     A rectifier that is not leaky has the slope 0.
     Data of two bytes is computed in float32 throughout and rounded once.
 
@@ -67,7 +79,7 @@ class NormAct(BatchNorm):
 
     @classmethod
     def input_names(cls, a: Any) -> tuple[str, ...]:
-        return cls.inputs if a.add else cls.inputs[:-1]
+        return cls.inputs if a.plus else cls.inputs[:-1]
 
     @classmethod
     def num_visible_outputs(cls, a: Any) -> int:
@@ -75,18 +87,18 @@ class NormAct(BatchNorm):
 
     @classmethod
     def in_place_options(cls, a: Any) -> Mapping[str, tuple[str, ...]]:
-        return {"out": ("addend", "data") if a.add else ("data",)}
+        return addend_first(cls, a)
 
     @classmethod
     def unneeded(cls, a: Any) -> frozenset[str]:
         if not a.relu:
             return frozenset(("beta", "out"))
-        return frozenset(("beta",) if a.add else ("out",))
+        return frozenset(("out",) if a.plus in ("", "behind") else ("beta",))
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Shapes, Shapes]:
         ins, outs = BatchNorm.infer_shape(a, *shapes[:5])
-        return (*ins, *(outs[:1] if a.add else ())), outs
+        return (*ins, *(outs[:1] if a.plus else ())), outs
 
     @classmethod
     def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
@@ -96,7 +108,7 @@ class NormAct(BatchNorm):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return BatchNorm.flops(a, inputs, outputs) + (a.add + a.relu) * prod(inputs[0])
+        return BatchNorm.flops(a, inputs, outputs) + line_terms(a) * prod(inputs[0])
 
     @classmethod
     def backward_flops(cls, a: Any, inputs: Shapes, outputs: Shapes) -> int:
@@ -104,12 +116,10 @@ class NormAct(BatchNorm):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        own = scratch_bytes(_forward_pieces(a, around_channels(a, inputs[0]), dtype))
+        own = scratch_bytes(norm_pieces(a, inputs[0], dtype))
         return own + BatchNorm.workspace(a, inputs, outputs, dtype)
 
-    @staticmethod
-    def backward_workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_backward_pieces(around_channels(a, inputs[0]), dtype))
+    backward_workspace = workspace
 
     @staticmethod
     @grouped
@@ -120,30 +130,11 @@ class NormAct(BatchNorm):
         vectors: NormVectors,
         addend: Any = None,
         *,
-        out: Any,
-        mean: Any,
-        var: Any,
+        made: NormOutputs,
         work: Any,
         train: bool,
     ) -> None:
-        shape = around_channels(a, data.shape)
-        pieces = _forward_pieces(a, shape, data.dtype)
-        box, columns, wide, below = carve(work, pieces)
-        mean = columns[0] if mean is None else mean
-        var = columns[1] if var is None else var
-        rest, statistics = work[scratch_bytes(pieces) :], NormOutputs(None, mean, var)
-        BatchNorm.forward.kernel(xp, a, data, vectors, made=statistics, work=rest, train=train)
-        if out is None:
-            return
-        scale, shift = _line(xp, a, vectors.gamma, vectors.beta, mean, var, columns[2:], wide)
-        x, y = data.reshape(shape), out.reshape(shape)
-        plus = None if addend is None else addend.reshape(shape)
-        for where in blocks(*shape):
-            line = _times_plus(xp, x[where], spread_at(scale, where), spread_at(shift, where), box)
-            if plus is not None:
-                xp.add(line, plus[where], out=line)
-            rectify(xp, a, line, below)
-            xp.copyto(y[where], line, casting="unsafe")
+        norm_forward(xp, a, data, vectors, PrologueArrays(addend=addend), NormResults(*made), work, train)
 
     @staticmethod
     @grouped
@@ -161,177 +152,128 @@ class NormAct(BatchNorm):
         work: Any,
         train: bool,
     ) -> None:
-        mean, var, moving_mean, moving_var = moments
-        d_data, d_gamma, d_beta, d_addend = made
-        moves = train and not a.use_global_stats
-        shape = around_channels(a, data.shape)
-        s = _Scratch(work, shape, data.dtype)
-        if d_out is None:
-            for grad in made:
-                if grad is not None:
-                    grad.fill(0)
-        else:
-            x = data.reshape(shape)
-            head = _Head(xp, a, d_out, x, out, (gamma, beta, mean, var), s)
-            if d_addend is not None:
-                head.settle(d_addend.reshape(shape))
-            d_sum, xd_sum, factor = s.columns[:3]
-            if moves or d_gamma is not None or d_beta is not None:
-                _sums(xp, head, x, s, mean, var, d_sum, xd_sum)
-            if d_gamma is not None:
-                d_gamma.fill(0) if a.fix_gamma else xp.copyto(d_gamma, xd_sum)
-            if d_beta is not None:
-                xp.copyto(d_beta, d_sum)
-            if d_data is not None:
-                norm_gain(xp, a, var, gamma, factor)
-                _d_data(xp, head, x, s, mean, var, d_data.reshape(shape), moves)
-        if moves:
-            step, batch = s.columns[0], s.columns[1]
-            move_average(xp, moving_mean, mean, a.momentum, step)
-            xp.multiply(var, var, out=batch)  # recompute the batch's variance from 1 / sqrt(var + eps)
-            xp.divide(1.0, batch, out=batch)
-            xp.subtract(batch, a.eps, out=batch)
-            move_average(xp, moving_var, batch, a.momentum, step)
+        norm_backward(xp, a, d_out, data, gamma, beta, moments, out, NO_PROLOGUE, made, work, train)
 
 
-class _Head:
-    """The gradient that reaches the sum, a box at a time: d_out where the rectifier let through, else 0."""
-
-    def __init__(self, xp: Any, a: Any, d_out: Any, x: Any, out: Any, stats: Any, s: _Scratch) -> None:
-        self.xp, self.d, self.x, self.s = xp, d_out.reshape(x.shape), x, s
-        self.masked, self.slope = a.relu, a.slope
-        self.out = None if out is None or not a.relu else out.reshape(x.shape)
-        if a.relu and self.out is None:
-            gamma, beta, mean, var = stats
-            self.scale, self.shift = _line(xp, a, gamma, beta, mean, var, s.columns, s.wide[3:])
-
-    def settle(self, target: Any) -> None:
-        """Write all of it to `target`, to be read from there."""
-        for where in blocks(*self.x.shape):
-            here = self[where]
-            if not self.xp.may_share_memory(here, target[where]):
-                self.xp.copyto(target[where], here, casting="unsafe")
-        self.d, self.masked = target, False
-
-    def __getitem__(self, where: Block) -> Any:
-        """A box of it, for reading, in the type of sums; it may lie in the scratch `head`."""
-        xp, d = self.xp, self.d[where]
-        box = self.s.head[: d.size].reshape(d.shape)
-        if self.masked:
-            positive = self.s.positive[: d.size].reshape(d.shape)
-            if self.out is not None:
-                xp.less_equal(self.out[where], 0, out=positive)
-            else:
-                scale, shift = spread_at(self.scale, where), spread_at(self.shift, where)
-                xp.less_equal(_times_plus(xp, self.x[where], scale, shift, self.s.head), 0, out=positive)
-            xp.logical_not(positive, out=positive)  # also True at nan, which must not be hidden
-            if not self.slope:
-                return xp.multiply(d, positive, out=box)
-            xp.copyto(box, d)
-            xp.logical_not(positive, out=positive)
-            return xp.multiply(box, self.slope, out=box, where=positive)
-        if d.dtype == box.dtype:
-            return d
-        xp.copyto(box, d)
-        return box
+def norm_forward(
+    xp: Any,
+    a: Any,
+    data: Any,
+    vectors: NormVectors,
+    addend: PrologueArrays,
+    made: NormResults,
+    work: Any,
+    train: bool,
+) -> None:
+    """Write what is wanted of `made`."""
+    pieces = norm_pieces(a, data.shape, data.dtype)
+    scratch, rest = carve(work, pieces), work[scratch_bytes(pieces) :]
+    mean, var, factor, shift = (own if x is None else x for x, own in zip(made[1:], scratch[-1]))
+    statistics = NormOutputs(None, mean, var)
+    BatchNorm.forward.kernel(xp, a, data, vectors, made=statistics, work=rest, train=train)
+    line_of_norm(xp, a, NormAffine(vectors.gamma, vectors.beta, mean, var), factor, shift)
+    if made.out is not None:
+        total = normalized(xp, a, data, addend._replace(factor=factor, shift=shift), scratch)
+        xp.copyto(made.out, total, casting="unsafe")
 
 
-class _Scratch:
-    """The pieces of backward's `work` by name."""
-
-    __slots__ = ("columns", "head", "line", "part", "positive", "wide")
-
-    def __init__(self, work: Any, shape: tuple[int, int, int], dtype: DType) -> None:
-        pieces = carve(work, _backward_pieces(shape, dtype))
-        self.head, self.line, self.positive, self.part, self.wide, self.columns = pieces
-
-
-def rectify(xp: Any, a: Any, y: Any, below: Any) -> None:
-    """Apply the rectifier of `relu` and `slope` in place; `below`: scratch of that size if it is leaky."""
-    if a.relu and a.slope:
-        leaked = xp.multiply(y, a.slope, out=below[: y.size].reshape(y.shape))
-        xp.maximum(y, leaked, out=y)
-    elif a.relu:
-        xp.maximum(y, 0, out=y)
-
-
-def _forward_pieces(a: Any, shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
-    """A box of data; mean, var, scale and shift; the last two spread out; another box if it is leaky."""
-    acc = accumulator(dtype)
-    _, c, p = shape
-    box = _box(shape)
-    return [((box,), acc), ((4, c), acc), ((2, *spread_shape(c, p)), acc), ((box * bool(a.slope),), acc)]
-
-
-def _backward_pieces(shape: tuple[int, int, int], dtype: DType) -> list[Piece]:
-    """Boxes of the head gradient, of data and of flags; partial sums; five spread vectors; six columns."""
-    n, c, p = shape
-    acc, flag = accumulator(dtype), np.dtype(bool)
-    size = _box(shape)
-    return [
-        ((size,), acc),
-        ((size,), acc),
-        ((size,), flag),
-        sum_piece(n, c, p, acc),
-        ((5, *spread_shape(c, p)), acc),
-        ((6, c), acc),
-    ]
+def norm_backward(
+    xp: Any,
+    a: Any,
+    d_out: Any,
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    moments: NormMoments,
+    out: Any,
+    addend: PrologueArrays,
+    made: NormGradients,
+    work: Any,
+    train: bool,
+) -> None:
+    """The gradient of a norm behind that of what follows it; without `out` it is recomputed."""
+    pieces = norm_pieces(a, data.shape, data.dtype)
+    scratch, rest = carve(work, pieces), work[scratch_bytes(pieces) :]
+    _, total, below, columns = scratch
+    if d_out is not None:
+        if a.relu and out is None:
+            factor, shift = columns[:2]
+            line_of_norm(xp, a, NormAffine(gamma, beta, moments.mean, moments.var), factor, shift)
+            out = normalized(xp, a, data, addend._replace(factor=factor, shift=shift), scratch)
+        if a.relu:
+            xp.less_equal(out, 0, out=below)  # False at nan, which must not be hidden
+        xp.copyto(total, d_out)
+        if made.d_addend is not None and a.plus == "behind":
+            xp.copyto(made.d_addend, d_out)
+        if a.relu:
+            xp.multiply(total, a.slope, out=total, where=below)
+        d_out = total
+    if made.d_addend is not None and (d_out is None or a.plus != "behind"):
+        xp.copyto(made.d_addend, 0 if d_out is None else d_out, casting="unsafe")
+    wanted = dict(zip(("d_data", "d_gamma", "d_beta"), made))
+    BatchNorm.backward.kernel(xp, a, d_out, data, gamma, moments, **wanted, work=rest, train=train)
 
 
-def _box(shape: tuple[int, int, int]) -> int:
-    return prod(block_shape(*shape))
+def is_lined(addend: str) -> bool:
+    """True if the addend has an affine map."""
+    return addend in ("line", "relu")
 
 
-def _line(
-    xp: Any, a: Any, gamma: Any, beta: Any, mean: Any, var: Any, columns: Any, wide: Any
-) -> tuple[Any, Any]:
-    """Scale and shift of the norm's affine map of the data, spread out; the same bits at each call."""
-    factor, offset = columns[0], columns[1]
-    norm_gain(xp, a, var, gamma, factor)
-    xp.multiply(mean, factor, out=offset)
-    xp.subtract(beta, offset, out=offset)
-    return spread(xp, factor, wide[0]), spread(xp, offset, wide[1])
+def addend_names(cls: type[Op], a: Any) -> tuple[str, ...]:
+    """The inputs in use; the last three are addend, addend_factor and addend_shift."""
+    return cls.inputs[: len(cls.inputs) - (0 if is_lined(a.plus) else 2 if a.plus else 3)]
 
 
-def _times_plus(xp: Any, x: Any, scale: Any, shift: Any, box: Any) -> Any:
-    """x * scale + shift, at the start of `box`."""
-    line = box[: x.size].reshape(x.shape)
-    xp.multiply(x, scale, out=line)
-    return xp.add(line, shift, out=line)
+def addend_first(cls: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
+    """The inputs that `out` may overwrite."""
+    return {"out": ("addend", "data") if a.plus else ("data",)}
 
 
-def _sums(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, d_sum: Any, xd_sum: Any) -> None:
-    """d_sum[c] of the head gradient, and xd_sum[c] of it times (x - mean) / std."""
-    d_sum.fill(0)
-    xd_sum.fill(0)
-    some = s.columns[5]
-    for where in blocks(*x.shape):
-        d, here = head[where], x[where]
-        if here.dtype != s.line.dtype:
-            here = s.line[: here.size].reshape(here.shape)
-            xp.copyto(here, x[where])
-        channel_sum(xp, d, s.part, some[where[1]])
-        xp.add(d_sum[where[1]], some[where[1]], out=d_sum[where[1]])
-        channel_dot(xp, d, here, s.part, some[where[1]])
-        xp.add(xd_sum[where[1]], some[where[1]], out=xd_sum[where[1]])
-    xp.multiply(mean, d_sum, out=some)
-    xp.subtract(xd_sum, some, out=xd_sum)
-    xp.multiply(xd_sum, var, out=xd_sum)
+def line_terms(a: Any) -> int:
+    """Operations on each number besides the norm."""
+    return bool(a.plus) + a.relu + 2 * is_lined(a.plus) + (a.plus == "relu")
 
 
-def _d_data(xp: Any, head: _Head, x: Any, s: _Scratch, mean: Any, var: Any, result: Any, moves: bool) -> None:
-    """factor * d, plus the terms through the statistics if they are the batch's: slope * x + offset.
+def line_of_norm(xp: Any, a: Any, norm: NormAffine, factor: Any, shift: Any) -> None:
+    """The affine map of a norm."""
+    norm_gain(xp, a, norm.var, norm.gamma, factor)
+    xp.multiply(norm.mean, factor, out=shift)
+    xp.subtract(norm.beta, shift, out=shift)
 
-    d_data = factor * (d - d_sum / M - (x - mean) / std * xd_sum / M),   M = N * P
+
+def norm_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
+    """Scratch: the addend's affine map; the sum; where it is negative; mean, var, factor and shift."""
+    wide = accumulator(dtype)
+    channels = around_channels(a, data)[1]
+    return [(data if is_lined(a.plus) else (0,), wide), (data, wide), (data, _FLAG), ((4, channels), wide)]
+
+
+def normalized(xp: Any, a: Any, data: Any, given: PrologueArrays, scratch: Sequence[Any]) -> Any:
+    """What a norm and its epilogue make of data, in the second array of `scratch`; see `norm_pieces`. An
+    addend behind the rectifier may be None.
     """
-    scale = spread(xp, s.columns[2], s.wide[0])
-    if moves:
-        _, slope, offset = gradient_line(xp, s.columns, mean, var, channel_size(x.shape))
-        tilt, shift = spread(xp, slope, s.wide[1]), spread(xp, offset, s.wide[2])
-    for where in blocks(*x.shape):
-        d = head[where]
-        scaled = xp.multiply(d, spread_at(scale, where), out=s.head[: d.size].reshape(d.shape))
-        if moves:
-            line = _times_plus(xp, x[where], spread_at(tilt, where), spread_at(shift, where), s.line)
-            xp.add(scaled, line, out=scaled)
-        xp.copyto(result[where], scaled, casting="unsafe")
+    added, total, below, *_ = scratch
+    _line(xp, a, data, given.factor, given.shift, total)
+    addend = given.addend
+    if is_lined(a.plus):
+        addend = _line(xp, a, addend, given.addend_factor, given.addend_shift, added)
+    if a.plus == "relu":
+        xp.maximum(addend, 0, out=addend)
+    if a.plus and a.plus != "behind":
+        xp.add(total, addend, out=total)
+    if a.relu and a.slope:
+        xp.less(total, 0, out=below)
+        xp.multiply(total, a.slope, out=total, where=below)
+    elif a.relu:
+        xp.maximum(total, 0, out=total)
+    if a.plus == "behind" and addend is not None:
+        xp.add(total, addend, out=total)
+    return total
+
+
+def _line(xp: Any, a: Any, x: Any, factor: Any, shift: Any, out: Any) -> Any:
+    """The affine map x * factor + shift by channels, in `out`."""
+    shape = [1] * x.ndim
+    shape[a.axis] = -1
+    xp.multiply(x, factor.reshape(shape), out=out)
+    return xp.add(out, shift.reshape(shape), out=out)

@@ -9,35 +9,34 @@ from ...core.errors import DTypeError
 from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes, Types
-from ..scratch import accumulator, carve, in_accumulator, Piece, scratch_bytes
+from ..scratch import carve, in_accumulator, scratch_bytes
 from .norm import BatchNorm
-from .norm_act import rectify
-from .norm_act_line import (
+from .norm_act import (
     addend_first,
     addend_names,
-    addend_of,
-    line,
     line_of_norm,
-    line_pieces,
     line_terms,
-    NormActLineAttrs,
+    norm_pieces,
+    NormActAttrs,
+    normalized,
 )
-from .norm_arrays import NormAddend, NormAffine
+from .norm_arrays import NormAddend, NormAffine, PrologueArrays
 
 
 class NormRemat(Op):
-    """The result of `_norm_act`, its variants or `_norm_act_sum`, recomputed bit for bit from its statistics.
+    """The result of `_norm_act` or of its variants, recomputed bit for bit from its statistics.
 
     data, addend: (N, C, ...) with C at `axis`;  gamma, beta, mean, var, addend_factor, addend_shift: (C,)
     ->  out: as data, ``data * factor + shift + added``, rectified. As in BatchNorm `var` is the inverse
-    standard deviation; attributes and addends are those of `_norm_act_line`. There is no gradient.
+    standard deviation; attributes are those of `_norm_act`, addends also those of `_norm_act_line`. There is
+    no gradient.
     """
 
     op_name = "_norm_again"
     inputs = ("data", "gamma", "beta", "mean", "var", "addend", "addend_factor", "addend_shift")
     accepts = "float"
     cheap = True
-    Attrs = NormActLineAttrs
+    Attrs = NormActAttrs
 
     input_names = classmethod(addend_names)
     in_place_options = classmethod(addend_first)
@@ -62,26 +61,15 @@ class NormRemat(Op):
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return scratch_bytes(_all_pieces(a, inputs[0], dtype))
+        return scratch_bytes(norm_pieces(a, inputs[0], dtype))
 
     @staticmethod
     @grouped
     def forward(
         xp: Any, a: Any, data: Any, norm: NormAffine, more: NormAddend, *, out: Any, work: Any
     ) -> None:
-        added, total, columns, below = carve(work, _all_pieces(a, data.shape, data.dtype))
-        factor, shift = columns[:2]
-        line_of_norm(xp, a, *norm, factor, shift)
-        plus = addend_of(xp, a, *more, added)
-        line(xp, data, factor, shift, a.axis, total)
-        if plus is not None and a.plus != "behind":
-            xp.add(total, plus, out=total)
-        rectify(xp, a, total, below)
-        if a.plus == "behind":
-            xp.add(total, plus, out=total)
+        scratch = carve(work, norm_pieces(a, data.shape, data.dtype))
+        factor, shift = scratch[-1][:2]
+        line_of_norm(xp, a, norm, factor, shift)
+        total = normalized(xp, a, data, PrologueArrays(factor, shift, *more), scratch)
         xp.copyto(out, total, casting="unsafe")
-
-
-def _all_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
-    """The scratch of `_norm_act_line`, and as much as data if the rectifier is leaky."""
-    return [*line_pieces(a, data, dtype), ((prod(data) * bool(a.slope),), accumulator(dtype))]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
-
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.ir import Shape
@@ -133,8 +131,3 @@ def _affine_gradient(t: Any, d: Any) -> Any:
 def check_target(shape: Shape) -> None:
     if len(shape) != 2 or min(shape) < 1:
         raise OpAttributeError(f"target_shape must be two numbers of at least 1 (H, W), got {shape}.")
-
-
-def line_of(n: int, dtype: Any) -> Any:
-    """The positions of n columns: -1 to 1; -1 for a single one."""
-    return np.arange(n, dtype=dtype) * (2 / max(n - 1, 1)) - 1

@@ -33,9 +33,9 @@ class Norm:
     def of(
         cls, shape: tuple[int, ...], axis: int, dtype: str = "float32", train: bool = True, **attrs: Any
     ) -> Norm:
-        op = ops.NormAct if attrs.get("relu") or attrs.get("add") else ops.BatchNorm
+        op = ops.NormAct if attrs.get("relu") or attrs.get("plus") else ops.BatchNorm
         if op is ops.BatchNorm:
-            attrs = {k: v for k, v in attrs.items() if k not in ("relu", "add")}
+            attrs = {k: v for k, v in attrs.items() if k not in ("relu", "plus")}
         return cls(
             op, parse_attrs(op, {"axis": axis, "fix_gamma": False, "eps": 1e-3} | attrs), shape, dtype, train
         )
@@ -160,7 +160,7 @@ def test_generated_kernels_give_what_the_reference_gives(shape, axis, relu, add,
     attributes = [{}, {"fix_gamma": True, "momentum": 0.3}, {"use_global_stats": True}]
     for dtype, attrs in [("float32", a) for a in attributes] + [("bfloat16", {}), ("float16", {})]:
         if dtype in storable():
-            norm = generated(Norm.of(shape, axis, dtype, relu=relu, add=add, **attrs))
+            norm = generated(Norm.of(shape, axis, dtype, relu=relu, plus="array" * add, **attrs))
             close(norm.both(True), norm.both(False), KINDS[dtype])
 
 
@@ -170,7 +170,7 @@ def test_generated_kernels_give_what_the_reference_gives(shape, axis, relu, add,
 def test_generated_kernels_work_in_place_and_leave_out_what_nobody_wants(
     shape, axis, relu, add, threads, compiled
 ):
-    norm = generated(Norm.of(shape, axis, relu=relu, add=add))
+    norm = generated(Norm.of(shape, axis, relu=relu, plus="array" * add))
     want = norm.both(True)
     grads = norm.op.grad_op.output_names(norm.attrs)
     places = [{"out": n} for n in norm.op.in_place_options(norm.attrs)["out"]]
@@ -197,7 +197,7 @@ def test_generated_kernels_work_in_place_and_leave_out_what_nobody_wants(
 @needs_compiler
 @pytest.mark.parametrize("relu, add", BOTH)
 def test_results_written_around_the_cache_are_the_same(relu, add, compiled, monkeypatch):
-    norm = generated(Norm.of((4, 9, 9, 32), 3, relu=relu, add=add))
+    norm = generated(Norm.of((4, 9, 9, 32), 3, relu=relu, plus="array" * add))
     want = norm.both(True)
     monkeypatch.setattr("mxlite.backends.cpu.kernels.generated.compiled_norm.PAST_CACHE", 1)
     close(norm.both(True), want, 0)

@@ -8,7 +8,7 @@ arrays:
     ByWeight  connect(d_out, data, d_weight, d_bias, work)
 
 Those with a norm as prologue take one more argument, `line`: a factor and a shift for each channel; for
-the weight gradient `PrologueArrays`, which may have an addend, see `ops/norm/norm_act_line.py`.
+the weight gradient `PrologueArrays`, which may have an addend, see `ops/norm/norm_act.py`.
 """
 
 from .choice import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ....ops.norm.norm_act_line import is_lined
+from ....ops.norm.norm_act import is_lined
 from ..compiled.codegen.ir import I1, number, Value
 from ..compiled.codegen.routine import Int, Program, Routine
 from .algebra import algorithm, Matrix, transposed
@@ -28,7 +28,7 @@ ADDEND_LINE = ("addend_factor", "addend_shift")
 
 class Prologue(NamedTuple):
     """Prologue of an input: a factor and a shift for its channel; an addend, one of
-    `norm_act_line.ADDENDS`; ReLU. Inputs outside the image stay zeros.
+    `norm_act.ADDENDS`; ReLU. Inputs outside the image stay zeros.
     """
 
     line: bool = False

@@ -1,6 +1,6 @@
 """Epilogue fusion of a norm and its rectifier with the sum that follows them.
 
-    BatchNorm -> leaky rectifier -> + addend          becomes  _norm_act_sum(..., addend)
+    BatchNorm -> leaky rectifier -> + addend          becomes  _norm_act(..., addend), plus="behind"
 
 The array between them is neither written nor read: it must have no other reader, and be no output. The
 backward pass does not change, since a sum passes its gradient on, and the gradient of the norm recomputes
@@ -10,9 +10,10 @@ the sum.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....graph import Entry, Graph, Node, Rewriter
-from ....ops.norm.norm_act import NormAct
-from ....ops.norm.norm_act_sum import NormActSum
+from ....ops.norm.norm_act import NormAct, NormActAttrs
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import request_of
@@ -34,7 +35,7 @@ def add_epilogue(step: Step, target: Target) -> Step:
     def add(made: Rewriter, node: Node) -> None:
         norm = norm_of[node]
         inputs = made.all_of((*norm.inputs, _addend(norm, node)))
-        new = Node(NormActSum, norm.attrs, inputs, node.name, annotations=dict(node.annotations))
+        new = Node(NormAct, _attrs(norm), inputs, node.name, annotations=dict(node.annotations))
         made.node_of |= {norm: new, node: new}
         made.order.append(new)
         was = [Entry(node), *(Entry(norm, i) for i in range(1, norm.num_outputs))]
@@ -46,13 +47,13 @@ def add_epilogue(step: Step, target: Target) -> Step:
 
 def _sum_behind(step: Step, node: Node) -> Node | None:
     """The sum that may be fused into `node`, a norm with a rectifier."""
-    if node.op is not NormAct or node.attrs.add or node.absent:
+    if node.op is not NormAct or node.attrs.plus or node.absent:
         return None
     graph, made = step.graph, Entry(node)
     end = step.readers.only(made)
     if end is None or not is_sum(end) or not agree(node, end):
         return None
-    # broadcast_add may broadcast either addend, which `_norm_act_sum` does not.
+    # broadcast_add may broadcast either addend, which `_norm_act` does not.
     addend = _addend(node, end)
     alike = graph.shapes[addend] == graph.shapes[made] and graph.dtypes[addend] == graph.dtypes[made]
     return end if alike else None
@@ -63,7 +64,11 @@ def _addend(norm: Node, end: Node) -> Entry:
     return addend
 
 
+def _attrs(norm: Node) -> NormActAttrs:
+    return replace(norm.attrs, plus="behind")
+
+
 def _request(graph: Graph, norm: Node, end: Node) -> Request:
     """The request for a kernel of the norm with the sum."""
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
-    return request_of(graph, NormActSum, norm.attrs, (*norm.inputs, _addend(norm, end)), made)
+    return request_of(graph, NormAct, _attrs(norm), (*norm.inputs, _addend(norm, end)), made)

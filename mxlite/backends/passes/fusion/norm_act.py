@@ -51,7 +51,7 @@ def norm_act(step: Step, target: Target) -> Step:
     def add(r: Rewriter, node: Node) -> None:
         norm, _, addend = found[node]
         ins = [r.of(e) for e in (*norm.inputs, *(() if addend is None else (addend,)))]
-        attrs = _attrs(norm, addend is not None, slope_of(node))
+        attrs = _attrs(norm, addend, slope_of(node))
         r.put(Entry(node), Entry(r.add(NormAct, attrs, ins, node.name, node.annotations)))
 
     return step.substituted(found, add, gone=taken)
@@ -132,7 +132,7 @@ def _has_kernel(
     """True if the backend has kernels for the fused norm, and in training for its gradient."""
     entries = [*norm.inputs, *(() if addend is None else (addend,))]
     made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
-    r = request_of(graph, NormAct, _attrs(norm, addend is not None, slope), entries, made, train=train)
+    r = request_of(graph, NormAct, _attrs(norm, addend, slope), entries, made, train=train)
     grad_op = NormAct.grad_op
     assert grad_op is not None
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
@@ -144,7 +144,7 @@ def agree(inner: Node, end: Node) -> bool:
     return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))
 
 
-def _attrs(norm: Node, add: bool, slope: float | None) -> NormActAttrs:
+def _attrs(norm: Node, addend: Entry | None, slope: float | None) -> NormActAttrs:
     a = norm.attrs
     return NormActAttrs(
         eps=a.eps,
@@ -153,6 +153,6 @@ def _attrs(norm: Node, add: bool, slope: float | None) -> NormActAttrs:
         use_global_stats=a.use_global_stats,
         axis=a.axis,
         relu=True,
-        add=add,
+        plus="" if addend is None else "array",
         slope=slope or 0.0,
     )

@@ -40,8 +40,8 @@ from ....ops.nn.normed_convolution import (
     NormLine,
 )
 from ....ops.norm.norm import BatchNorm
-from ....ops.norm.norm_act import NormAct
-from ....ops.norm.norm_act_line import is_lined, NormActLine, NormActLineAttrs
+from ....ops.norm.norm_act import is_lined, NormAct, NormActAttrs
+from ....ops.norm.norm_act_line import NormActLine
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output, request_of_node
 from ..remat.remat_candidates import is_stage
@@ -53,7 +53,7 @@ _OF_NORM = ("eps", "momentum", "fix_gamma", "use_global_stats", "axis")
 
 
 class _Found(NamedTuple):
-    """A norm that changes. `made`: its result is still computed; `addend`: one of `norm_act_line.ADDENDS`;
+    """A norm that changes. `made`: its result is still computed; `addend`: one of `norm_act.ADDENDS`;
     `kept`: the backward pass reads the result.
     """
 
@@ -97,7 +97,7 @@ class _NewNodes:
         else:
             if is_lined(found.addend):
                 inputs = (*inputs[:5], *self._line(_addend_of(norm).node))
-            own = NormActLineAttrs(**of_norm, relu=_has_relu(norm), plus=found.addend)
+            own = NormActAttrs(**of_norm, relu=_has_relu(norm), plus=found.addend)
             new = Node(NormActLine, own, inputs, norm.name, annotations=notes)
         self.made.infer(new)
         self.norms[norm] = new
@@ -240,7 +240,7 @@ def _is_last_axis(graph: Graph, node: Node) -> bool:
 
 
 def _adds(norm: Node) -> bool:
-    return bool(norm.op is NormAct and norm.attrs.add)
+    return bool(norm.op is NormAct and norm.attrs.plus)
 
 
 def _addend_of(norm: Node) -> Entry:

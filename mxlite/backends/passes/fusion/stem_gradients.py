@@ -25,8 +25,7 @@ from ....ops.nn.image_gradient import ImageGradient, ImageGradientAttrs, ImageSu
 from ....ops.nn.normed_convolution import NormLine
 from ....ops.nn.pool_channels_last import ExtremePoolingChannelsLast, PoolingChannelsLast
 from ....ops.norm.norm import BatchNorm
-from ....ops.norm.norm_act import NormAct
-from ....ops.norm.norm_act_line import NormActLineAttrs
+from ....ops.norm.norm_act import NormAct, NormActAttrs
 from ....ops.norm.norm_remat import NormRemat
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output, request_of_node
@@ -159,13 +158,11 @@ def _line(norm: Node) -> BatchNorm.Attrs:
     return BatchNorm.Attrs(**{n: x for n, x in asdict(norm.attrs).items() if n in own})
 
 
-def _again(norm: Node) -> NormActLineAttrs:
+def _again(norm: Node) -> NormActAttrs:
     """The attributes of the node that recomputes the result of `norm` from its statistics."""
     a = asdict(norm.attrs)
-    own = {f.name for f in fields(NormActLineAttrs)}
-    return NormActLineAttrs(
-        **{n: x for n, x in a.items() if n in own} | {"relu": _rectifies(norm), "plus": ""}
-    )
+    own = {f.name for f in fields(NormActAttrs)}
+    return NormActAttrs(**{n: x for n, x in a.items() if n in own} | {"relu": _rectifies(norm), "plus": ""})
 
 
 def _rectifies(norm: Node) -> bool:

@@ -17,9 +17,8 @@ from dataclasses import asdict, replace
 
 from ....graph import Entry, Graph, Node
 from ....ops.nn.pool_channels_last import ChosenPoolingChannelsLast, PoolingChannelsLast
-from ....ops.norm.norm_act import NormAct
-from ....ops.norm.norm_act_line import NormActLine, NormActLineAttrs
-from ....ops.norm.norm_act_sum import NormActSum
+from ....ops.norm.norm_act import NormAct, NormActAttrs
+from ....ops.norm.norm_act_line import NormActLine
 from ....ops.norm.norm_remat import NormRemat
 from ...base import Request
 from ..entries import output, request_of
@@ -45,7 +44,7 @@ def remat_nodes(graph: Graph, e: Entry, has_kernel: Callable[[Request], bool]) -
 
 
 def _is_norm(node: Node) -> bool:
-    return node.op in (NormAct, NormActLine, NormActSum) and not node.absent
+    return node.op in (NormAct, NormActLine) and not node.absent
 
 
 def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> tuple[Node, ...]:
@@ -62,16 +61,10 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
 
 def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
     """The node that applies `norm` to `data`, with the statistics that it, or the node `by`, has computed."""
-    a = norm.attrs
-    if norm.op is NormActSum:
-        plus = "behind"
-    else:
-        plus = "array" if norm.op is NormAct and a.add else getattr(a, "plus", "")
-    attrs = {"relu": False} | asdict(a) | {"plus": plus}
-    attrs.pop("add", None)
+    attrs = {"relu": False} | asdict(norm.attrs)
     mean, var = (output(by or norm, name) for name in ("mean", "var"))
     inputs = (data, *norm.inputs[1:3], mean, var, *norm.inputs[5:])
-    return replace(renamed(norm), op=NormRemat, attrs=NormActLineAttrs(**attrs), inputs=inputs)
+    return replace(renamed(norm), op=NormRemat, attrs=NormActAttrs(**attrs), inputs=inputs)
 
 
 def request_like(graph: Graph, node: Node, like: Entry) -> Request:

@@ -23,7 +23,6 @@ from ....graph import Entry, Node, Rewriter
 from ....ops.norm.norm import BatchNorm
 from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLine
-from ....ops.norm.norm_act_sum import NormActSum
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
@@ -34,7 +33,7 @@ from .remat_rules import normalized, request_like
 LEAST_COUNT = 512
 """Least numbers of a channel: then both statistics, factor and shift are 1 / 128 of the data at most."""
 
-_NORMS = (BatchNorm, NormAct, NormActLine, NormActSum)
+_NORMS = (BatchNorm, NormAct, NormActLine)
 
 
 @graph_pass(Stage.BOUNDED, anchors=_NORMS)

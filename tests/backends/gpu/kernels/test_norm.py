@@ -26,7 +26,7 @@ LAST, FIRST = (3, 31, 29, 24), (24, 2, 60, 48)
 
 def norm_act(data, axis, narrow=False, **attrs):
     channel = (data[axis],)
-    shapes = [data, *[channel] * 4, *([data] if attrs.get("add") else [])]
+    shapes = [data, *[channel] * 4, *([data] if attrs.get("plus") else [])]
     attrs = {"fix_gamma": False, "axis": axis} | attrs
     wide = dict.fromkeys(ops.BatchNorm.inputs[1:], "float32") if narrow else {}
     return Case(ops.NormAct, attrs, shapes, make={"moving_var": positive}, dtypes=wide)
@@ -43,9 +43,9 @@ def test_channels_that_several_blocks_share(data, axis, dtype):
     agree(norm_act(data, axis, narrow=dtype == "bfloat16"), dtype)
     agree(norm_act(data, axis, narrow=dtype == "bfloat16", slope=0.25), dtype)
     if dtype == "float32":
-        agree(norm_act(data, axis, add=True), dtype)
+        agree(norm_act(data, axis, plus="array"), dtype)
         agree(norm_act(data, axis, relu=False, use_global_stats=True), dtype)
-        agree(norm_act(data, axis, add=True, slope=0.1), dtype)
+        agree(norm_act(data, axis, plus="array", slope=0.1), dtype)
 
 
 @pytest.mark.parametrize("data, axis", [(LAST, 3), (FIRST, 1), ((64, 8), 1)])

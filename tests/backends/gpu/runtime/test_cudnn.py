@@ -26,7 +26,7 @@ from mxlite.backends.gpu.vendor import cudnn, libraries
 from mxlite.core.dtype import as_dtype
 from mxlite.core.errors import DeviceError
 from mxlite.memplan.problem import ALIGN
-from mxlite.ops.norm.norm_act_line import NormActLineAttrs
+from mxlite.ops.norm.norm_act import NormActAttrs
 from tests.backends.gpu.kernels.test_convolution import arrays, close, HOST
 from tests.emulators import fake_cudnn
 from tests.emulators.emulated_device import compiler, EmulatedDevice
@@ -618,7 +618,7 @@ def test_no_plan_is_made_where_a_product_is_taken_without_measuring(device):
 NORMS = {
     "alone": (ops.BatchNorm, {}),
     "rectified": (ops.NormAct, {"relu": True}),
-    "with a sum": (ops.NormAct, {"relu": True, "add": True}),
+    "with a sum": (ops.NormAct, {"relu": True, "plus": "array"}),
 }
 
 
@@ -706,7 +706,7 @@ def test_no_norm_is_planned_where_the_choice_is_known_or_cannot_be_measured(time
 def test_what_cudnn_has_normalized_is_not_made_again_by_our_kernel(timed, monkeypatch):
     """It rounds in a way of its own, and results do not depend on whether there is a budget."""
     _, _, ins, outs, kinds = norm("with a sum", "float32")
-    attrs = NormActLineAttrs(fix_gamma=False, axis=-1, plus="array")
+    attrs = NormActAttrs(fix_gamma=False, axis=-1, plus="array")
     again = Request(ops.NormRemat, attrs, ins, outs[:1], kinds[0], kinds)
     target = GPUTarget.of(table(timed))
     assert not target.has_kernel(again)

@@ -124,7 +124,7 @@ class Integers:
 class Arithmetic:
     """Mixin for writers of instructions on one kind of vector by `op`."""
 
-    def make(self, op: str, type: Type, operands: Sequence[Value]) -> Value:
+    def make(self, op: str, type: Type, operands: Sequence[Value], detail: Any = None) -> Value:
         """The value of an instruction; see `Instructions`."""
         raise NotImplementedError
 
@@ -146,3 +146,37 @@ class Arithmetic:
 
     def neg(self, a: Value) -> Value:
         return self.op("fneg", a)
+
+    def intrinsic(self, name: str, *values: Value) -> Value:
+        """`llvm.<name>` of vectors of this kind."""
+        raise NotImplementedError
+
+    def compare(self, how: str, a: Value, b: Value) -> Value:
+        """A mask: `oeq`, `olt`, `ole`, `ogt`, `oge`, `une` as numpy's comparisons; `uno`: one is NaN."""
+        return self.make("fcmp", a.type.of("i1"), (a, b), how)
+
+    def select(self, mask: Value, a: Value, b: Value) -> Value:
+        """a where `mask`, else b."""
+        return self.make("select", a.type, (mask, a, b))
+
+    def abs(self, a: Value) -> Value:
+        return self.intrinsic("fabs", a)
+
+    def sqrt(self, a: Value) -> Value:
+        return self.intrinsic("sqrt", a)
+
+    def above(self, a: Value, least: Value) -> Value:
+        """The larger of a and `least`; a where a is NaN. One instruction on x86, unlike `maximum`."""
+        return self.select(self.compare("ogt", least, a), least, a)
+
+    def below(self, a: Value, most: Value) -> Value:
+        """The smaller of a and `most`; a where a is NaN."""
+        return self.select(self.compare("olt", most, a), most, a)
+
+    def maximum(self, a: Value, b: Value) -> Value:
+        """As numpy.maximum: NaN where either is."""
+        return self.select(self.compare("uno", a, a), a, self.above(b, a))
+
+    def minimum(self, a: Value, b: Value) -> Value:
+        """As numpy.minimum: NaN where either is."""
+        return self.select(self.compare("uno", a, a), a, self.below(b, a))

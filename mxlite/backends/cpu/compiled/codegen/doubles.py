@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from .arithmetic import Arithmetic
 from .emitter import Function
@@ -26,8 +27,8 @@ class Doubles(Arithmetic):
         self.vector, self.wholes = f.vector.of("double"), f.vector.of("i64")
         self.zero = zero(self.vector)
 
-    def make(self, op: str, type: Type, operands: Sequence[Value]) -> Value:
-        return self.f.make(op, type, operands)
+    def make(self, op: str, type: Type, operands: Sequence[Value], detail: Any = None) -> Value:
+        return self.f.make(op, type, operands, detail)
 
     def number(self, slot: int) -> Value:
         """Slot `slot` of the arguments, a float64, in all lanes."""
@@ -104,39 +105,9 @@ class Doubles(Arithmetic):
         """a * b + c, rounded once where the CPU can."""
         return self.intrinsic("fmuladd", a, b, c)
 
-    def abs(self, a: Value) -> Value:
-        return self.intrinsic("fabs", a)
-
-    def sqrt(self, a: Value) -> Value:
-        return self.intrinsic("sqrt", a)
-
-    def compare(self, how: str, a: Value, b: Value) -> Value:
-        """A mask; see `Function.compare`."""
-        return self.f.compare(how, a, b)
-
-    def select(self, mask: Value, a: Value, b: Value) -> Value:
-        """a where `mask`, else b."""
-        return self.f.either(mask, a, b)
-
     def both(self, a: Value, b: Value) -> Value:
         """The mask of where two masks hold."""
         return self.f.both(a, b)
-
-    def above(self, a: Value, least: Value) -> Value:
-        """The larger of a and `least`; a where a is NaN."""
-        return self.f.above(a, least)
-
-    def below(self, a: Value, most: Value) -> Value:
-        """The smaller of a and `most`; a where a is NaN."""
-        return self.f.below(a, most)
-
-    def maximum(self, a: Value, b: Value) -> Value:
-        """As numpy.maximum: NaN where either is."""
-        return self.select(self.compare("uno", a, a), a, self.above(b, a))
-
-    def minimum(self, a: Value, b: Value) -> Value:
-        """As numpy.minimum: NaN where either is."""
-        return self.select(self.compare("uno", a, a), a, self.below(b, a))
 
     def whole(self, name: str, a: Value, b: Int) -> Value:
         """An instruction on vectors of 64-bit whole numbers."""

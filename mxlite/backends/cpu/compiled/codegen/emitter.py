@@ -316,36 +316,6 @@ class Function(Instructions, Arithmetic):
         """a * b + c, rounded once where the CPU can."""
         return self.intrinsic("fmuladd", a, b, c)
 
-    def abs(self, a: Value) -> Value:
-        return self.intrinsic("fabs", a)
-
-    def sqrt(self, a: Value) -> Value:
-        return self.intrinsic("sqrt", a)
-
-    def compare(self, how: str, a: Value, b: Value) -> Value:
-        """A mask: `oeq`, `olt`, `ole`, `ogt`, `oge`, `une` as numpy's comparisons; `uno`: one is NaN."""
-        return self.make("fcmp", a.type.of("i1"), (a, b), how)
-
-    def select(self, mask: Value, a: Value, b: Value) -> Value:
-        """a where `mask`, else b."""
-        return self.either(mask, a, b)
-
-    def above(self, a: Value, least: Value) -> Value:
-        """The larger of a and `least`; a where a is NaN. One instruction on x86, unlike `maximum`."""
-        return self.select(self.compare("ogt", least, a), least, a)
-
-    def below(self, a: Value, most: Value) -> Value:
-        """The smaller of a and `most`; a where a is NaN."""
-        return self.select(self.compare("olt", most, a), most, a)
-
-    def maximum(self, a: Value, b: Value) -> Value:
-        """As numpy.maximum: NaN where either is."""
-        return self.select(self.compare("uno", a, a), a, self.above(b, a))
-
-    def minimum(self, a: Value, b: Value) -> Value:
-        """As numpy.minimum: NaN where either is."""
-        return self.select(self.compare("uno", a, a), a, self.below(b, a))
-
     def as_int(self, a: Value) -> Value:
         """The bits of a float vector as 32-bit integers."""
         return self.cast("bitcast", a, self.ints)

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from .....core.machine_code import native
-from .....ops.norm.norm_act_line import is_lined
+from .....ops.norm.norm_act import is_lined
 from ..calls.team import load
 from ..codegen import tile
 from ..codegen.emitter import width
@@ -63,7 +63,7 @@ class MatricesForm(NamedTuple):
     "".
 
     line: "a" or "b" if that is normalized, which must be row-major; relu: True if by a rectifier, too.
-    addend: the addend of B before that, one of `norm_act_line.ADDENDS`; it has B's layout, GAP bytes further.
+    addend: the addend of B before that, one of `norm_act.ADDENDS`; it has B's layout, GAP bytes further.
     depth: steps of K that a block has room for, see `depth_of`.
     """
 

@@ -29,7 +29,7 @@ from ..codegen.ir import DOUBLE, number, Value
 class NormForm:
     """`dtype` of the data; `batch`: by statistics of the batch, not the moving ones; `gamma`: there is one.
 
-    `addend`: kind of the addend, one of `norm_act_line.ADDENDS`; in backward "" if `out` tells the mask.
+    `addend`: kind of the addend, one of `norm_act.ADDENDS`; in backward "" if `out` tells the mask.
     `stored`: in backward, True if the gradient of the addend is written, which is not so if it is not
     requested or already in d_out, because nothing is masked. `by_out`: the mask is read off `out`, else it is
     recomputed from data and addend. `result`: True if out, or d_data, is written; `past_cache`: by

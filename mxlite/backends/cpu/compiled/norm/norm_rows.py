@@ -25,7 +25,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .....ops.norm.norm_act_line import is_lined
+from .....ops.norm.norm_act import is_lined
 from ..codegen.doubles import Doubles
 from ..codegen.emitter import Module, width
 from ..codegen.ir import Operand as Int, Value

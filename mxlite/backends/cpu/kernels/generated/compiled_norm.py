@@ -114,7 +114,7 @@ def _form(r: Request, train: bool) -> NormForm | None:
 
 def _added(r: Request) -> str:
     """Kind of the addend of a norm; see `NormForm`."""
-    return getattr(r.attrs, "plus", "array" if getattr(r.attrs, "add", False) else "")
+    return getattr(r.attrs, "plus", "")
 
 
 Arrays = Mapping[str, Any]

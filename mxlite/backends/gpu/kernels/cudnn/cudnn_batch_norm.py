@@ -44,7 +44,7 @@ class Case:
 
     def __init__(self, r: Request, gradient: bool) -> None:
         self.a, self.shape, self.dtype, self.gradient = r.attrs, r.inputs[0], r.dtypes[0], gradient
-        self.relu, self.add = bool(getattr(r.attrs, "relu", False)), bool(getattr(r.attrs, "add", False))
+        self.relu, self.add = bool(getattr(r.attrs, "relu", False)), bool(getattr(r.attrs, "plus", ""))
         more = ("addend",) if self.add else ()
         reads: tuple[str, ...] = ("data", "gamma", "beta", *more, "old_mean", "old_var")
         makes: tuple[str, ...] = ("out", "mean", "var", "new_mean", "new_var")
@@ -60,8 +60,8 @@ class Case:
         a, rank = self.a, len(self.shape)
         if str(self.dtype) not in DTYPES or a.fix_gamma or a.use_global_stats or 0 in self.shape:
             return False
-        if getattr(a, "slope", 0.0):
-            return False  # its rectifiers have no slope parameter
+        if getattr(a, "slope", 0.0) or getattr(a, "plus", "") == "behind":
+            return False  # its rectifiers have no slope parameter, and come last
         if rank < 2 or a.axis % rank != rank - 1:
             return False
         if not self.gradient or self.relu == self.add:

@@ -20,11 +20,8 @@ from typing import Any
 from .....core.cached import cached_property
 from .....graph.grouped import grouped
 from .....graph.ir import Shape
-from .....graph.opdef import Op
 from .....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
-from .....ops.norm.norm_act import NormAct
-from .....ops.norm.norm_act_line import is_lined
-from .....ops.norm.norm_act_sum import NormActSum
+from .....ops.norm.norm_act import is_lined, NormAct
 from .....ops.norm.norm_arrays import NormVectors
 from .....ops.norm.norm_remat import NormRemat
 from .....ops.norm.norm_statistics import NormStatistics
@@ -186,7 +183,7 @@ def _kernels(device: Device, r: Request) -> Kernels | None:
         return None
     if (r.op.forward_op or r.op) is ContribSyncBatchNorm and r.attrs.output_mean_var:
         return None  # its variance output has another form
-    behind = r.op is NormActSum or getattr(r.attrs, "plus", "") == "behind"
+    behind = getattr(r.attrs, "plus", "") == "behind"
     found = Kernels(device, r.attrs, r.inputs[0], str(data), behind)
     return found if found.fits else None
 
@@ -218,11 +215,11 @@ def _forward(device: Device, r: Request) -> ChosenKernel | None:
         return None
     several = _by_batch(r) and k.at_once is None
     how: dict[str, Any] = {"twice": ("data",) if several else (), "launches": 3 if several else 1}
-    return answer(r, _linked(device, k), k.workspace, f"cuda {_name(r.op)}", **how)
+    return answer(r, _linked(device, k), k.workspace, f"cuda {_name(r)}", **how)
 
 
 def _backward(device: Device, r: Request) -> ChosenKernel | None:
-    k = _kernels(device, r)
+    k = None if getattr(r.attrs, "plus", "") == "behind" else _kernels(device, r)
     if k is None:
         return None
 
@@ -243,7 +240,7 @@ def _backward(device: Device, r: Request) -> ChosenKernel | None:
     by_batch = _by_batch(r) and k.at_once is None and r.is_used("d_data")
     twice = ("d_out", "data", "out") if by_batch else ()
     launches = 1 if k.at_once is not None else 3 if by_batch else 2
-    name = f"cuda {_name(r.op)}"
+    name = f"cuda {_name(r)}"
     return answer(r, connect, k.workspace, name, mutates=True, twice=twice, launches=launches)
 
 
@@ -269,17 +266,17 @@ def _again(device: Device, r: Request) -> ChosenKernel | None:
     return answer(r, connect, 0, "cuda norm again")
 
 
-def _name(op: type[Op]) -> str:
-    of = op.forward_op or op
-    words = {NormAct: "norm, sum, rectifier", NormActSum: "norm, rectifier, sum"}.get(of, "batch norm")
-    return words if of is op else f"{words} gradient"
+def _name(r: Request) -> str:
+    words = "batch norm"
+    if (r.op.forward_op or r.op) is NormAct:
+        words = "norm, rectifier, sum" if r.attrs.plus == "behind" else "norm, sum, rectifier"
+    return f"{words} gradient" if r.op.forward_op else words
 
 
 _BATCH_NORMS = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm, NormAct)
 
 rows = table(
     (NormRemat, _again, None),
-    (NormActSum, _forward, None),
     (NormStatistics, _statistics, None),
     *((op, _forward, _backward) for op in _BATCH_NORMS),
 )
