@@ -1,6 +1,7 @@
 """Checkpoints that mxlite plans for PyTorch's own steps: they fit, as predicted, and change no number."""
 
 import copy
+from functools import partial
 
 import pytest
 
@@ -244,6 +245,20 @@ def test_what_does_not_fit_is_refused_with_what_does():
     plan = mx.torch.plan(module, inputs, budget=least)
     assert plan.peak_bytes <= least
     assert "recomputed: blocks.0" in str(plan) and "peak, keeping all" in str(plan)
+
+
+def test_mxlites_own_plan_has_the_states_of_the_optimizer():
+    module, x = nn.Linear(16, 16), torch.randn(4, 16)
+    sgd, adam = torch.optim.SGD, torch.optim.Adam
+    for make, states in ((sgd, 0), (partial(sgd, momentum=0.9), 1), (adam, 2)):
+        plan = mx.torch.plan(module, x, optimizer=make(module.parameters(), lr=0.1))
+        rates = plan.mxlite.problem.fixed_bytes["optimizer"] - states * plan.breakdown["arguments"]
+        assert 0 <= rates < 64 and plan.breakdown["optimizer"] // plan.breakdown["arguments"] == states
+    assert plan.summary() in str(plan) and plan.mxlite.summary() in str(plan)
+    plan = mx.torch.plan(module, x, optimizer=torch.optim.Adagrad(module.parameters()))
+    assert "SGD, Adam, AdamW of torch.optim, and not with Adagrad" in str(plan)
+    with pytest.raises(mx.MemoryBudgetError, match=r"Linear does not .* mx\.from_torch, it needs [\d.]+ KiB"):
+        mx.torch.plan(module, x, budget=100)
 
 
 def test_other_plans_and_modules_are_refused():

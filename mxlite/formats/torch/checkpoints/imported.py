@@ -39,7 +39,7 @@ def _rule_of(optimizer: Any) -> UpdateRule:
     kind, settings = type(optimizer).__name__, optimizer.defaults
     op, states = _STATES.get(kind, ("", ()))
     if kind == "SGD" and not settings["momentum"]:
-        op, states = "sgd_update", ()
+        op, states = "sgd", ()
     if not op or settings.get("amsgrad"):
         raise NotSupportedError(
             f"mxlite plans its own step with {', '.join(_STATES)} of torch.optim, and not with {kind}."
@@ -48,8 +48,8 @@ def _rule_of(optimizer: Any) -> UpdateRule:
 
 
 _STATES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "SGD": ("sgd_mom_update", ("mom",)),
-    "Adam": ("adam_update", ("mean", "var")),
-    "AdamW": ("adamw_update", ("mean", "var")),
+    "SGD": ("sgd_mom", ("mom",)),
+    "Adam": ("adam", ("mean", "var")),
+    "AdamW": ("adamw", ("mean", "var")),
 }
 """By optimizer of PyTorch: the operator of the update, and its states."""

@@ -28,7 +28,7 @@ class Found(NamedTuple):
 def cheapest_within(seen: Rehearsal, budget: int, peak: Peak) -> Found:
     """The fastest choice found whose peak is within a budget; if there is none, that with the least peak."""
     best: Found | None = None
-    tried: list[Found] = []
+    tried = [Found({}, seen.peak_bytes, 0.0)]
     for spans in chains_of(seen):
         chain = Chain(seen, spans)
         choices = _choices(chain, budget)
