@@ -207,6 +207,26 @@ def test_what_a_region_keeps_is_not_run_again():
         assert counting.count == products
 
 
+def test_an_argument_that_is_given_twice_is_one_again():
+    class Attending(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.part = nn.MultiheadAttention(8, 2, 0.3, batch_first=True)
+
+        def forward(self, x):
+            return self.part(x, x, x)[0].square().mean()
+
+    module, x = Attending(), torch.randn(2, 5, 8)  # projects once where query, key and value are one object
+    gradients = []
+    for regions in ({}, {"part": ()}):
+        with Applied(module, regions):
+            torch.manual_seed(1)
+            module.zero_grad()
+            module(x).backward()
+            gradients.append([p.grad.clone() for p in module.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients))
+
+
 def test_a_region_that_changes_is_refused():
     class Second(nn.Linear):
         again = False

@@ -10,10 +10,14 @@ from ....core import MemoryBudgetError, MXLiteError, parse_bytes
 from ....core.bytesize import format_bytes
 from ....core.cached import cached_property
 from ....memplan import MemoryPlan
+from ...building import NotSupportedError
 from .imported import imported_plan
 from .problem import Choice
 from .rehearsal import rehearse, state_bytes_of
 from .search import cheapest_within
+
+NEVER = 2**62
+"""Bytes of a step that cannot be run."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,10 @@ def plan(
     state_bytes = state_bytes_of(optimizer)
 
     def peak(choice: Choice) -> int:
-        return rehearse(module, args, kwargs, state_bytes, choice).peak_bytes
+        try:
+            return rehearse(module, args, kwargs, state_bytes, choice).peak_bytes
+        except NotSupportedError:  # a submodule does not do the same when it is run again
+            return NEVER
 
     def imported() -> MemoryPlan:
         return imported_plan(module, args, kwargs, optimizer, wanted)

@@ -32,11 +32,20 @@ def _checkpointed_class(kind: Any) -> Any:
     from torch.utils.checkpoint import checkpoint
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        inside = partial(kind.forward, self)
         if not (self.training and torch.is_grad_enabled()):
-            return inside(*args, **kwargs)
+            return kind.forward(self, *args, **kwargs)
+        # An argument that is given twice, as to attention, is one object in the second pass, too.
+        leaves, tree = torch.utils._pytree.tree_flatten((args, kwargs))
+        once = {id(leaf): leaf for leaf in leaves}
+        numbers = {key: i for i, key in enumerate(once)}
+        places = [numbers[id(leaf)] for leaf in leaves]
+
+        def inside(*given: Any) -> Any:
+            args, kwargs = torch.utils._pytree.tree_unflatten([given[i] for i in places], tree)
+            return kind.forward(self, *args, **kwargs)
+
         contexts = partial(_contexts, torch, self)
-        return checkpoint(inside, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+        return checkpoint(inside, *once.values(), use_reentrant=False, context_fn=contexts)
 
     return type(
         kind.__name__, (kind,), {"forward": forward, "__module__": kind.__module__, "checkpointed": kind}
