@@ -11,8 +11,8 @@ from typing import Any
 
 from ..package import torch_package
 
-FLOPS_PER_S = 7e10
-ATTENTION_FLOPS_PER_S = 4e10
+FLOPS_PER_S = 9e10
+ATTENTION_FLOPS_PER_S = 4.5e10
 NS_PER_ELEMENT = 0.4
 NS_PER_RANDOM_ELEMENT = 5.0
 CALL_S = 4e-6

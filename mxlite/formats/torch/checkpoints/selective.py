@@ -8,6 +8,7 @@ that does not suit a step costs time or bytes, and changes no number.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 from ....core import MXLiteError
@@ -27,72 +28,95 @@ def selective_contexts(name: str, calls: Iterable[Kept]) -> tuple[Any, Any]:
 
     name: of the region, for errors. A number whose call is of another operator is recomputed.
     """
-    torch = torch_package()
+    pass_ = _Pass(name, torch_package(), {call.number: call.operator for call in calls})
+    keeping, recalling = _modes()
+    return keeping(pass_), recalling(pass_)
+
+
+@cache
+def _modes() -> tuple[Any, Any]:
+    """The classes of both contexts: each call of an operator passes through them."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    kept = {call.number: call.operator for call in calls}
-    pass_ = _Pass(name, torch)
-
     class Keeping(TorchDispatchMode):
+        def __init__(self, pass_: _Pass) -> None:
+            super().__init__()
+            self.pass_ = pass_
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in pass_.uncounted:
+            pass_, kind = self.pass_, _kind(func)
+            if kind is _UNCOUNTED:
                 return func(*args, **(kwargs or {}))
-            index = pass_.next()
-            operator = kept.get(index)
-            keep = operator is not None and operator == str(func)
-            pass_.before_random(index, func, args, keep)
-            out = func(*args, **(kwargs or {}))
+            index = pass_.count
+            pass_.count = index + 1
+            keep = index in pass_.wanted and pass_.wanted[index] == str(func)
+            if kind is _RANDOM:
+                pass_.before_random(index, args, keep)
+            out = func(*args, **kwargs) if kwargs else func(*args)
             if keep:
                 pass_.keep(index, func, out)
             return out
 
         def __exit__(self, *error: Any) -> None:
             super().__exit__(*error)
-            pass_.close()
+            self.pass_.close()
 
     class Recalling(TorchDispatchMode):
+        def __init__(self, pass_: _Pass) -> None:
+            super().__init__()
+            self.pass_ = pass_
+
         def __enter__(self) -> Any:
-            pass_.open()
+            self.pass_.open()
             return super().__enter__()
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func in pass_.uncounted:
-                return func(*args, **(kwargs or {}))
-            index = pass_.next()
-            if index in pass_.results:
-                return pass_.recall(index, func)
-            pass_.restore_random(index)
-            return func(*args, **(kwargs or {}))
+            pass_, kind = self.pass_, _kind(func)
+            if kind is not _UNCOUNTED:
+                index = pass_.count
+                pass_.count = index + 1
+                if index in pass_.results:
+                    return pass_.recall(index, func)
+                if kind is _RANDOM:
+                    pass_.restore_random(index)
+            return func(*args, **kwargs) if kwargs else func(*args)
 
-    return Keeping(), Recalling()
+    return Keeping, Recalling
+
+
+_PLAIN, _RANDOM, _UNCOUNTED = "plain", "random", "uncounted"
+"""Kinds of operators. Uncounted are those that a checkpoint itself calls, in one pass alone."""
+
+_kinds: dict[Any, str] = {}  # of operators that were called; a look-up is part of each call
+
+
+def _kind(func: Any) -> str:
+    found = _kinds.get(func)
+    if found is None:
+        from torch.utils.checkpoint import SAC_IGNORED_OPS
+
+        random = torch_package().Tag.nondeterministic_seeded in func.tags
+        found = _UNCOUNTED if func in SAC_IGNORED_OPS else _RANDOM if random else _PLAIN
+        _kinds[func] = found
+    return found
 
 
 class _Pass:
     """What one forward pass of a region keeps for the second."""
 
-    def __init__(self, name: str, torch: Any) -> None:
-        from torch.utils.checkpoint import SAC_IGNORED_OPS
-
-        self.uncounted = SAC_IGNORED_OPS
-        """Calls that a checkpoint itself makes, in one pass alone."""
+    def __init__(self, name: str, torch: Any, wanted: dict[int, str]) -> None:
+        self.wanted = wanted
         self.results: dict[int, tuple[Any, Any]] = {}  # operator and result, by number
         self._name, self._torch = name, torch
-        self._count = 0
+        self.count = 0  # of the calls in this pass so far
         self._versions: dict[int, list[int]] = {}
         self._written: dict[int, list[tuple[int, int, bool]]] = {}  # by storage: number, version, if in place
         self._states: dict[int, tuple[Any, Any, Any]] = {}  # of random numbers, before a call
         self._random_kept = False
         self._opened = False
 
-    def next(self) -> int:
-        """The number of a call."""
-        self._count += 1
-        return self._count - 1
-
-    def before_random(self, index: int, func: Any, args: Any, keep: bool) -> None:
+    def before_random(self, index: int, args: Any, keep: bool) -> None:
         """Note the state of random numbers where the second pass will not have drawn the same ones before."""
-        if self._torch.Tag.nondeterministic_seeded not in func.tags:
-            return
         if keep:
             self._random_kept = True
         elif self._random_kept:
@@ -130,7 +154,7 @@ class _Pass:
 
     def open(self) -> None:
         """A second pass begins; those after it, of a graph that was retained, make everything again."""
-        self._count = 0
+        self.count = 0
         if self._opened:
             self.results.clear()
         self._opened = True
