@@ -29,7 +29,7 @@ class Block(nn.Module):
         self.conv, self.bn, self.drop = nn.Conv2d(i, o, 3, stride, 1), nn.BatchNorm2d(o), nn.Dropout(0.2)
 
     def forward(self, x):
-        return self.drop(F.gelu(torch.tanh(self.bn(self.conv(x)))))
+        return self.drop(torch.tanh(self.bn(self.conv(x))))
 
 
 class Convolutions(nn.Module):
