@@ -41,7 +41,7 @@ ABOUT = """\
 Predicted: the most bytes of tensors (parameters, gradients, momentum, inputs, what autograd keeps) in a step
 rehearsed without numbers. Measured: the same by PyTorch's allocator. Extra time: of the step, beyond that
 without checkpoints. "Each block" has a checkpoint around every block; "planned" are those of
-`mx.torch.plan_checkpoints` within the bytes predicted for that, and within {roomier} times as many. Beside
+`mx.torch.plan` within the bytes predicted for that, and within {roomier} times as many. Beside
 blocks: the time with a checkpoint around each block, divided by this one.
 
 """
@@ -154,14 +154,12 @@ def measure(net: Net, rounds: int) -> list[Column]:
     """The columns of one network, timed in turns."""
 
     def blocks(module: nn.Module, inputs: Any, optimizer: Any) -> Any:
-        return Applied(module, tuple(n for n, m in module.named_modules() if net.is_block(n, m)))
+        return Applied(module, {n: () for n, m in module.named_modules() if net.is_block(n, m)})
 
     def planned(share: float) -> Callable[[nn.Module, Any, Any], Any]:
         def put(module: nn.Module, inputs: Any, optimizer: Any) -> Any:
             budget = int(share * columns[1].predicted)
-            return mx.torch.apply(
-                module, mx.torch.plan_checkpoints(module, inputs, optimizer=optimizer, budget=budget)
-            )
+            return mx.torch.apply(module, mx.torch.plan(module, inputs, optimizer=optimizer, budget=budget))
 
         return put
 

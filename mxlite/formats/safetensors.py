@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from ..core.wanted import wanted_path
 
 METADATA = {"format": "pt"}
 """Libraries of PyTorch ask for this entry before they read a file."""
+
+ALIGN = 8  # bytes; the header's length is a multiple of it
 
 
 def load_safetensors(path: str | os.PathLike[str]) -> dict[str, nd.NDArray]:
@@ -53,19 +56,32 @@ def save_safetensors(
 ) -> None:
     """Write arguments and auxiliary states under their names; PyTorch's `load_state_dict` takes them.
 
-    Waits. The file is replaced as a whole or not at all. Meanwhile memory holds the arrays twice. Raises
-    ArgumentError for a name in both. Needs the package safetensors.
+    Waits. The file is replaced as a whole or not at all. Memory holds one array twice at a time. Raises
+    ArgumentError for a name in both, and for elements of a type that the format lacks.
     """
-    package = _package()
     aux_params = aux_params or {}
     if both := sorted(arg_params.keys() & aux_params.keys()):
         raise ArgumentError(f"save_safetensors: {both[0]!r} is an argument and an auxiliary state.")
-    arrays = {
-        n: np.ascontiguousarray(a.asnumpy()).reshape(a.shape) for n, a in {**arg_params, **aux_params}.items()
-    }
-    content = package.numpy.save(arrays, METADATA)
+    arrays = {**arg_params, **aux_params}
+    kinds = {dtype: kind for kind, dtype in _TYPES.items()}
+    header: dict[str, Any] = {"__metadata__": METADATA}
+    stop = 0
+    # From wide elements to narrow ones, so that each array begins at a multiple of its element's size.
+    for name in sorted(arrays, key=lambda n: (-as_dtype(arrays[n].dtype).itemsize, n)):
+        array, dtype = arrays[name], as_dtype(arrays[name].dtype)
+        if dtype not in kinds or name in header:
+            raise ArgumentError(
+                f"save_safetensors: a file cannot have {name!r}, of type {dtype}: arrays are of types "
+                f"{', '.join(map(str, kinds))}, and not called {next(iter(header))!r}."
+            )
+        start, stop = stop, stop + array.size * dtype.itemsize
+        header[name] = {"dtype": kinds[dtype], "shape": array.shape, "data_offsets": (start, stop)}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGN)
     with replacing(path) as file:
-        file.write(content)
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in [*header][1:]:
+            file.write(np.ascontiguousarray(arrays[name].asnumpy()).reshape(-1).view(np.uint8))
 
 
 _TYPES = {
@@ -81,7 +97,6 @@ def _package() -> Any:
     """The `safetensors` module. Raises MXLiteError with what to install where it is missing."""
     try:
         import safetensors
-        import safetensors.numpy
     except ImportError as error:
         raise MXLiteError(
             f"Safetensors files are read and written with the package safetensors, which cannot be imported "

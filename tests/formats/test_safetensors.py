@@ -2,6 +2,7 @@
 
 import json
 import struct
+import tracemalloc
 
 import ml_dtypes
 import numpy as np
@@ -39,6 +40,20 @@ def test_arrays_come_back_as_they_were(tmp_path):
         assert np.array_equal(found[name].asnumpy(), array)
     with pytest.raises(ArgumentError, match="'mean' is an argument and an auxiliary state"):
         mx.formats.save_safetensors(path, {"mean": mean}, {"mean": mean})
+
+
+def test_one_array_at_a_time_is_held_twice(tmp_path):
+    arrays = {f"weight{i}": mx.nd.ones((256, 1024)) for i in range(6)}
+    mx.nd.waitall()
+    tracemalloc.start()
+    try:
+        mx.formats.save_safetensors(tmp_path / "model.safetensors", arrays)
+        assert tracemalloc.get_traced_memory()[1] < 2.5 * 2**20
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(ArgumentError, match="cannot have '__metadata__', of type float32"):
+        mx.formats.save_safetensors(tmp_path / "other.safetensors", {"__metadata__": arrays["weight0"]})
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
 
 
 @pytest.mark.torch

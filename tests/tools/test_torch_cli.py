@@ -66,7 +66,7 @@ def test_a_plan_is_that_of_the_module(ask):
     import cli_models
 
     assert code == 0
-    assert mx.torch.plan(cli_models.net(), torch.zeros(32, 64)).summary() in out
+    assert mx.torch.plan(cli_models.net(), torch.zeros(32, 64)).mxlite.summary() in out
 
 
 def test_the_batch_is_where_it_is_written(ask):

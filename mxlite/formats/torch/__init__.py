@@ -3,12 +3,11 @@
 from .checkpoints import (
     Applied as Applied,
     apply as apply,
-    CheckpointPlan as CheckpointPlan,
-    plan_checkpoints as plan_checkpoints,
+    plan as plan,
+    StepPlan as StepPlan,
 )
 from .errors import UnsupportedModuleError as UnsupportedModuleError
 from .importer import from_torch as from_torch
 from .node import TorchNode as TorchNode
-from .planning import plan as plan
 from .table import register as register
 from .weights import load_into as load_into

@@ -27,7 +27,7 @@ def _chain(seen: Rehearsal, covered: float) -> list[Span]:
         inner = _children(seen, span.name)
         if inner and sum(s.saved_bytes for s in inner) >= covered * span.saved_bytes:
             waiting += inner
-        elif span.calls == 1 and span.backward >= 0 and span.saved_bytes:
+        elif span.calls == 1 and span.backward >= 0 and span.saved_bytes and _repeats(seen, span):
             chosen.append(span)
     chosen.sort(key=lambda span: span.start)
     found: list[Span] = []
@@ -35,6 +35,17 @@ def _chain(seen: Rehearsal, covered: float) -> list[Span]:
         if not found or (span.stop <= found[-1].start and span.backward > found[-1].backward):
             found.append(span)
     return found[::-1]
+
+
+def _repeats(seen: Rehearsal, span: Span) -> bool:
+    """True if a second run finds what the first one did: it writes nothing that was there before, but the
+    counters of batch normalizations, which stay then, and what does not change a second time.
+    """
+    for call in (seen.calls[i] for i in seen.calls_of(span)):
+        before = (n for n in call.writes - seen.counters if seen.storages[n].made < span.start)
+        if call.operator != "aten.relu_.default" and any(before):
+            return False
+    return True
 
 
 def _children(seen: Rehearsal, name: str) -> list[Span]:

@@ -10,18 +10,42 @@ from __future__ import annotations
 import copy
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...building import NotSupportedError
 from ..package import torch_package
-from .regional import checkpointed_class, plain_class
+from .rates import seconds_of
+from .regional import checkpointed, plain
+from .selective import Kept
 from .workspace import workspace_bytes
 
-FLOPS_PER_S = 5e10
-BYTES_PER_S = 1e10
-"""Rates of a core of a processor: they weigh one call against another, and are no promise of a time."""
+
+@dataclass(slots=True)
+class Storage:
+    """Bytes of tensors: the places in `Rehearsal.live` at which they were made and released.
+
+    A place of -1: there before the step, and still there.
+    """
+
+    made: int
+    nbytes: int
+    released: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of an operator in the forward pass, at a place in `Rehearsal.live`, within a submodule.
+
+    `reads` and `writes` are numbers of storages; a view writes none.
+    """
+
+    place: int
+    operator: str
+    module: str
+    reads: frozenset[int]
+    writes: frozenset[int]
 
 
 @dataclass
@@ -29,15 +53,14 @@ class Span:
     """The calls of one submodule in a step. Bytes are of storages made meanwhile.
 
     `start`, `stop` and `backward` are places in `Rehearsal.live`: of the forward pass, and where its output's
-    gradient is complete (-1: it has none).
+    gradient is complete (-1: it has none). `out` are numbers of the storages that it returns.
     """
 
     name: str
     calls: int = 0
     start: int = 0
     stop: int = 0
-    seconds: float = 0.0
-    out_bytes: int = 0
+    out: frozenset[int] = frozenset()
     saved_bytes: int = 0
     backward: int = -1
 
@@ -46,33 +69,56 @@ class Span:
 class Rehearsal:
     """Live bytes after each call of an operator, beyond those that were there before, by place.
 
-    `seconds` are times so far, `forward` is the place where the forward pass ends. `births` has place and
-    bytes of each storage that lives, at the end those of gradients above all. `fixed` was there before.
+    `seconds` are times so far, `forward` is the place where the forward pass ends, `calls` are its calls.
+    `fixed` was there before. `inside` are the submodules that are being called, from the outermost on.
+    `counters` are storages of numbers that a second run of a region does not move. `saves` are (number of
+    calls until then, submodule, storage) where autograd saves a tensor, outside of checkpoints.
     """
 
     live: list[int] = field(default_factory=lambda: [0])
     seconds: list[float] = field(default_factory=lambda: [0.0])
     spans: dict[str, Span] = field(default_factory=dict)
     forward: int = 0
-    births: dict[int, tuple[int, int]] = field(default_factory=dict)
+    storages: list[Storage] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
     fixed: dict[str, int] = field(default_factory=dict)
+    counters: frozenset[int] = frozenset()
+    saves: list[tuple[int, str, int]] = field(default_factory=list)
+    inside: list[str] = field(default_factory=lambda: [""])
+    _numbers: dict[int, int] = field(default_factory=dict)  # of the storages that live now
 
     @property
     def peak_bytes(self) -> int:
         """The most bytes of tensors at one time of the step."""
         return sum(self.fixed.values()) + max(self.live)
 
-    def born_since(self, place: int) -> int:
-        """Bytes of the storages made after a place that live now."""
-        return sum(nbytes for when, nbytes in self.births.values() if when > place)
+    def made_in(self, start: int, stop: int) -> dict[int, Storage]:
+        """The storages made at places [start, stop), by number."""
+        return {i: s for i, s in enumerate(self.storages) if start <= s.made < stop}
+
+    def calls_of(self, span: Span) -> range:
+        """The numbers of a submodule's calls."""
+        inside = [i for i, call in enumerate(self.calls) if span.start <= call.place < span.stop]
+        return range(inside[0], inside[-1] + 1) if inside else range(0)
+
+    def save(self, tensor: Any) -> Any:
+        """Note a tensor that autograd saves."""
+        self.saves += [(len(self.calls), self.inside[-1], n) for n in self.numbers_of([tensor])]
+        return tensor.detach()  # the tensor itself may be the result of what saves it
+
+    def numbers_of(self, tensors: list[Any]) -> frozenset[int]:
+        """The numbers of the storages of tensors, as far as they are known."""
+        found = (self._numbers.get(t.untyped_storage()._cdata) for t in tensors)
+        return frozenset(n for n in found if n is not None)
 
     def see(self, tensors: list[Any], seconds: float, workspace: int) -> None:
         """The results of a call: their storages are counted if they are new, its workspace for a moment."""
+        place = len(self.live) - 1
         self._add(self.live[-1], seconds)
         for tensor in tensors:
             storage = tensor.untyped_storage()
-            if storage._cdata not in self.births:
-                self.births[storage._cdata] = (len(self.live) - 1, storage.nbytes())
+            if storage._cdata not in self._numbers:
+                self._number(storage, place, storage.nbytes())
                 self.live[-1] += storage.nbytes()
                 weakref.finalize(storage, self._release, storage._cdata)
         if workspace:
@@ -85,14 +131,19 @@ class Rehearsal:
         total = 0
         for tensor in tensors:
             storage = tensor.untyped_storage()
-            if storage._cdata not in self.births:
-                self.births[storage._cdata] = (-1, 0)
+            if storage._cdata not in self._numbers:
+                self._number(storage, -1, 0)
                 total += storage.nbytes()
         return total
 
+    def _number(self, storage: Any, place: int, nbytes: int) -> None:
+        self._numbers[storage._cdata] = len(self.storages)
+        self.storages.append(Storage(place, nbytes))
+
     def _release(self, key: int) -> None:
-        _, nbytes = self.births.pop(key)
-        self._add(self.live[-1] - nbytes)
+        storage = self.storages[self._numbers.pop(key)]
+        self._add(self.live[-1] - storage.nbytes)
+        storage.released = len(self.live) - 1
 
     def _add(self, live: int, seconds: float = 0.0) -> None:
         self.live.append(live)
@@ -104,12 +155,12 @@ def rehearse(
     args: Any,
     kwargs: Mapping[str, Any] | None = None,
     state_bytes: int = 0,
-    regions: Sequence[str] | None = None,
+    regions: Mapping[str, tuple[Kept, ...]] | None = None,
 ) -> Rehearsal:
     """A forward and a backward of a copy of `module` whose tensors have no numbers.
 
-    state_bytes: of an optimizer.  regions: names of submodules that are checkpointed; None: those that are so
-    in `module`.
+    state_bytes: of an optimizer.  regions: submodules that are checkpointed, and what they keep; None: those
+    that are so in `module`.
     """
     torch = torch_package()
     from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
@@ -124,8 +175,9 @@ def rehearse(
             fake = copy.deepcopy(module)
         if regions is not None:
             for name, part in fake.named_modules():
-                kind = plain_class(type(part))
-                part.__class__ = checkpointed_class(kind) if name in regions else kind
+                plain(part)
+                if name in regions:
+                    checkpointed(part, name, regions[name])
         leaves = [mode.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in leaves]
         seen.fixed = {
             "arguments": seen.hold([*fake.parameters()]),
@@ -133,12 +185,15 @@ def rehearse(
             "inputs": seen.hold([x for x in leaves if isinstance(x, torch.Tensor)]),
             "optimizer": state_bytes,
         }
+        counted = [b for n, b in fake.named_buffers() if n.endswith("num_batches_tracked")]
+        seen.counters = seen.numbers_of(counted)
         for name, part in fake.named_modules():
             if name:
                 _watch(torch, seen, name, part)
         given, named = torch.utils._pytree.tree_unflatten(leaves, tree)
         try:
-            with mode, _counting(torch, seen):
+            saving = torch.autograd.graph.saved_tensors_hooks(seen.save, lambda tensor: tensor)
+            with mode, _counting(torch, seen), saving:
                 out = torch.utils._pytree.tree_leaves(fake(*given, **named))
                 out = [t for t in out if isinstance(t, torch.Tensor) and t.requires_grad]
                 seen.forward = len(seen.live) - 1
@@ -154,20 +209,38 @@ def rehearse(
 def _counting(torch: Any, seen: Rehearsal) -> Any:
     """A mode that shows each call's results to `seen`."""
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import flop_registry
+    from torch.utils.checkpoint import SAC_IGNORED_OPS
 
     class Counting(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            out = func(*args, **(kwargs or {}))
-            found = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-            flops = flop_registry.get(func._overloadpacket)
-            count = 0 if flops is None else flops(*args, **(kwargs or {}), out_val=out)
-            moved = 0 if func.is_view else sum(3 * t.numel() * t.element_size() for t in found)
+            kwargs = kwargs or {}
+            place = len(seen.live) - 1
+            out = func(*args, **kwargs)
+            given, found = _tensors_in(torch, (args, kwargs)), _tensors_in(torch, out)
             workspace = workspace_bytes(func, args, found)
-            seen.see(found, max(count / FLOPS_PER_S, moved / BYTES_PER_S), workspace)
+            seen.see(found, seconds_of(func, args, kwargs, out, found), workspace)
+            if not seen.forward and func not in SAC_IGNORED_OPS:
+                reads = seen.numbers_of(given)
+                writes = seen.numbers_of(found) - reads
+                if func._schema.is_mutable:
+                    writes |= seen.numbers_of(_written(torch, func, args, kwargs))
+                seen.calls.append(Call(place, str(func), seen.inside[-1], reads, writes))
             return out
 
     return Counting()
+
+
+def _tensors_in(torch: Any, tree: Any) -> list[Any]:
+    return [t for t in torch.utils._pytree.tree_leaves(tree) if isinstance(t, torch.Tensor)]
+
+
+def _written(torch: Any, func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The arguments that a call writes."""
+    found = []
+    for i, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found.append(args[i] if i < len(args) else kwargs.get(argument.name))
+    return _tensors_in(torch, found)
 
 
 def _watch(torch: Any, seen: Rehearsal, name: str, part: Any) -> None:
@@ -177,14 +250,16 @@ def _watch(torch: Any, seen: Rehearsal, name: str, part: Any) -> None:
     def before(part: Any, args: Any) -> None:
         span.calls += 1
         span.start = len(seen.live) - 1
+        seen.inside.append(name)
 
     def after(part: Any, args: Any, out: Any) -> None:
+        seen.inside.pop()
         span.stop = len(seen.live) - 1
-        span.seconds = seen.seconds[-1] - seen.seconds[span.start]
-        tensors = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
-        own = {t.untyped_storage()._cdata for t in tensors}
-        span.out_bytes = sum(seen.births[k][1] for k in own if seen.births[k][0] > span.start)
-        span.saved_bytes = seen.born_since(span.start) - span.out_bytes
+        tensors = _tensors_in(torch, out)
+        made = seen.made_in(span.start, span.stop)
+        span.out = seen.numbers_of(tensors) & made.keys()
+        live = sum(s.nbytes for s in made.values() if s.released < 0)
+        span.saved_bytes = live - sum(made[n].nbytes for n in span.out)
         for t in tensors:
             if t.requires_grad:
                 t.register_hook(reached)
