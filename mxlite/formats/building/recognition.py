@@ -133,6 +133,30 @@ def _is_over_root_two(value: GraphValue, x: GraphValue) -> bool:
     return by is not None and _same(by[0], x) and isclose(by[1], sqrt(2), rel_tol=1e-5)
 
 
+# -- dropout ---------------------------------------------------------------------------------------
+
+
+def _dropout(value: GraphValue) -> GraphValue | None:
+    """Data times a drawn array of 0 and 1, which is divided by the probability of a 1."""
+    for x, factor in _either(_inputs(value, "elemwise_mul", "broadcast_mul")):
+        divided = _scalar(factor, "_div_scalar")
+        times = None if divided is None else _scalar(divided[0], "_mul_scalar")
+        drawn = [] if divided is None or times is None else _inputs(times[0], "Dropout")
+        if divided is None or times is None or not drawn or x.shape != value.shape or factor.rank != x.rank:
+            continue
+        attrs = _attrs(times[0])
+        if not attrs.axes and divided[1] == times[1] and isclose(times[1], 1 - attrs.p) and _is_one(drawn[0]):
+            shared = tuple(i for i, length in enumerate(factor.shape) if length != x.shape[i])
+            return value.builder.op("Dropout", x, p=attrs.p, mode=attrs.mode, axes=shared)
+    return None
+
+
+def _is_one(value: GraphValue) -> bool:
+    if value.array is not None:
+        return bool((value.array == 1).all())
+    return _name(value) == "_full" and _attrs(value).value == 1
+
+
 # -- attention -------------------------------------------------------------------------------------
 
 
@@ -212,6 +236,7 @@ _LOOK: dict[str, Callable[[GraphValue], GraphValue | None]] = {
     "_mul_scalar": _gelu,
     "batch_dot": _attention,
     "broadcast_add": _layer_norm,
-    "elemwise_mul": _gelu,
+    "broadcast_mul": _dropout,
+    "elemwise_mul": lambda value: _dropout(value) or _gelu(value),
 }
 """By the operator of a pattern's last node."""

@@ -42,9 +42,9 @@ def import_model(
     normalization auxiliary states; constants become arguments whose learning rate is multiplied by 0. A file
     does not tell a buffer, such as a mask, from a parameter: name it in a Module's `fixed_param_names`.
 
-    The network is that of training: batch normalization asks at run time whether it trains, in a model
-    exported for inference as in one exported for training. An output without axes is a loss: `backward` needs
-    no gradient for it.
+    The network is that of training: batch normalization and dropout ask at run time whether it trains, in a
+    model exported for inference as in one exported for training. (Other runtimes drop at inference too where
+    the file says training_mode.) An output without axes is a loss: `backward` needs no gradient for it.
 
     Raises FormatError for a broken file, OpenShapeError if a shape has to be given, NotSupportedError for
     parts that mxlite cannot run.

@@ -113,8 +113,8 @@ def _positions(x: GraphValue, axis: int, dtype: Any) -> GraphValue:
 
 
 def dropout(n: OnnxNode) -> Any:
-    """Inference by attribute or input. With training_mode, as models exported for training have it, each run
-    draws its own mask, so a seed is refused.
+    """Asks at run time whether it trains, whichever mode the model was exported in, as batch normalization
+    does; run as written, it drops if the model says so. Each run draws its own mask, so a seed is refused.
     """
     b, x = n.builder, n[0]
     ratio = n.real("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))
@@ -126,10 +126,11 @@ def dropout(n: OnnxNode) -> Any:
     if training and ratio:
         if n.has("seed"):
             raise NotSupportedError("dropping out by the random numbers of a seed")
+        mode = "always" if n.reader.as_written else "training"
         if n.wants(1):
-            ones = b.op("Dropout", b.full(x.shape, 1, x.dtype), p=ratio, mode="always")
+            ones = b.op("Dropout", b.full(x.shape, 1, x.dtype), p=ratio, mode=mode)
             return b.binary("mul", x, ones), ones > 0
-        return b.op("Dropout", x, p=ratio, mode="always")
+        return b.op("Dropout", x, p=ratio, mode=mode)
     kept = b.op("Dropout", x, p=ratio) if x.entry is not None and ratio else x
     mask = b.full(x.shape, True, np.bool_ if n.version >= 10 else x.dtype) if n.wants(1) else None
     return kept, mask

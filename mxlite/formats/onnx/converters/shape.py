@@ -40,6 +40,15 @@ def constant_of_shape(n: OnnxNode) -> GraphValue:
     return n.builder.full(shape, value.reshape(())[()], value.dtype)
 
 
+def constant_fill(n: OnnxNode) -> GraphValue:
+    """One number in every element. It was only ever tried out, but PyTorch writes it before opset 9."""
+    shape = n.wholes("shape", ())
+    if len(n):
+        shape = n[0].shape if not n.flag("input_as_shape") else n.known_ints(0, "input") or ()
+    dtype = numpy_type(n.whole("dtype", 1), "the result")
+    return n.builder.full(_lengths((*shape, *n.wholes("extra_shape", ()))), n.real("value", 0.0), dtype)
+
+
 def _lengths(values: tuple[int, ...]) -> tuple[int, ...]:
     if any(d < 0 for d in values):
         raise FormatError(f"a shape cannot have negative lengths, got {values}.")
@@ -266,6 +275,7 @@ CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "CenterCropPad": center_crop_pad,
     "Concat": concat,
     "Constant": constant,
+    "ConstantFill": constant_fill,
     "ConstantOfShape": constant_of_shape,
     "DepthToSpace": depth_to_space,
     "Expand": expand,

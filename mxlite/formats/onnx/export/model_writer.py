@@ -9,6 +9,7 @@ import numpy as np
 
 from ..dtypes import NUMBER
 from ..package import onnx_package
+from .free_axes import Lengths
 
 
 class ModelWriter:
@@ -17,6 +18,7 @@ class ModelWriter:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.arrays: dict[str, np.ndarray] = {}
+        self.data: dict[str, Lengths] = {}  # inputs of the model, and their shapes
         self._names: set[str] = set()
         self.label = "node"
 

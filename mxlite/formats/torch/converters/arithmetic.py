@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...building import broadcast_shapes, GraphValue, is_float, NotSupportedError
+from ...building.recognition import recognized
 from ..node import TorchNode
 
 
@@ -52,7 +53,9 @@ def _multiplied(n: TorchNode) -> GraphValue:
     if n.dtype == np.bool_:
         return _logic("and")(n)
     left, right = operands(n, n.dtype)
-    return combined(n, "mul", left, right) if isinstance(left, GraphValue) else b.reverse("mul", right, left)
+    if not isinstance(left, GraphValue):
+        return b.reverse("mul", right, left)
+    return recognized(combined(n, "mul", left, right))  # as dropout in place, which torch.export takes apart
 
 
 def reversed_subtraction(n: TorchNode) -> GraphValue:

@@ -77,7 +77,7 @@ def activation(n: ExportedNode) -> str:
 def leaky(n: ExportedNode) -> str:
     kind, slope = n.attrs.act_type, float(n.attrs.slope)
     if kind == "prelu":
-        channels = n.shape(1)[0] if n.shape(1) else 1
+        channels = n.number(0, 1) if n.shape(1) else 1
         shape = n.writer.ints((channels, *(1,) * (len(n.shape()) - 2)))
         return n.writer.add("PRelu", n[0], n.writer.add("Reshape", n[1], shape))
     if kind == "gelu":
@@ -125,7 +125,7 @@ def softmax_output(n: ExportedNode) -> str:
     if n.attrs.preserve_shape or len(shape) == 2:
         return n.writer.add("Softmax", n[0], axis=-1)
     rows = n.writer.add("Softmax", n.writer.add("Flatten", n[0]), axis=-1)
-    return n.writer.add("Reshape", rows, n.writer.ints(shape))
+    return n.reshaped(rows, shape[:1], shape)
 
 
 def clip(n: ExportedNode) -> str:
@@ -144,7 +144,8 @@ def reduction(n: ExportedNode) -> str:
         made = n.writer.add("ReduceSum", n[0], n.writer.ints(axes), keepdims=1)
     else:
         made = n.writer.add(_REDUCE[n.op_name], n[0], axes=axes, keepdims=1)
-    return n.writer.add("Reshape", made, n.writer.ints(n.out_shape()))
+    shape = tuple(1 if i in axes else length for i, length in enumerate(n.shape()))
+    return n.reshaped(made, shape, n.out_shape())
 
 
 def cast(n: ExportedNode) -> str:

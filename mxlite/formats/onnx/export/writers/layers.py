@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ..exported_node import ExportedNode
+from ..free_axes import FreeLength
 
 
 def _spatial(n: ExportedNode, given: tuple[int, ...], usual: int) -> list[int]:
@@ -60,13 +60,19 @@ def pooling(n: ExportedNode) -> str:
     n.require(a.pooling_convention != "same", "the convention 'same'")
     pads = list(a.pad) or [0] * rank
     stride, ends = list(a.stride) or [1] * rank, list(pads)
-    ceil = a.pooling_convention == "full"
-    counted = a.pool_type == "avg" and a.count_include_pad is not False
-    if ceil:  # as much padding behind as the last window needs
+    how = dict(count_include_pad=1) if a.pool_type == "avg" and a.count_include_pad is not False else {}
+    if a.pooling_convention == "full":  # as much padding behind as the last window needs
         for i, (size, out) in enumerate(zip(n.shape()[2:], n.out_shape()[2:])):
-            ends[i] = max(pads[i], (out - 1) * stride[i] + a.kernel[i] - size - pads[i])
-        n.require(a.pool_type == "max" or ends == pads, "an average over windows beyond the data")
-    how = dict(count_include_pad=1) if counted else {}
+            if isinstance(size, FreeLength) or isinstance(out, FreeLength):
+                # By the file's rule, which drops windows that begin behind the data; here none can.
+                n.require(stride[i] + pads[i] <= a.kernel[i], "a window that may begin behind a free axis")
+                how["ceil_mode"] = 1
+            else:
+                ends[i] = max(pads[i], (out - 1) * stride[i] + a.kernel[i] - size - pads[i])
+        n.require(
+            a.pool_type == "max" or (ends == pads and "ceil_mode" not in how),
+            "an average over windows beyond the data",
+        )
     return n.writer.add(
         f"{kind}Pool", n[0], kernel_shape=list(a.kernel), strides=stride, pads=pads + ends, **how
     )
@@ -100,8 +106,7 @@ def embedding(n: ExportedNode) -> str:
 
 
 def flatten(n: ExportedNode) -> str:
-    shape = n.shape()
-    return n.writer.add("Reshape", n[0], n.writer.ints((shape[0], prod(shape[1:]))))
+    return n.reshaped(n[0], n.shape(), n.out_shape())
 
 
 WRITERS: dict[str, Callable[[ExportedNode], Any]] = {

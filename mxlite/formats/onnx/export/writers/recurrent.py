@@ -19,9 +19,9 @@ def recurrent(n: ExportedNode) -> list[str]:
     w, a = n.writer, n.attrs
     n.require(a.projection_size is None and a.lstm_state_clip_min is None, "a projection, or clipping,")
     n.require(not a.use_sequence_length, "sequences of different lengths")
-    steps, batch, width = n.shape()
+    steps, batch = n.shape()[:2]
     sides, size = 2 if a.bidirectional else 1, a.state_size
-    weights = _weights(n.array(1, "the parameters"), a.mode, a.num_layers, sides, width, size)
+    weights = _weights(n.array(1, "the parameters"), a.mode, a.num_layers, sides, n.number(2), size)
     states = n.inputs[2:4] if a.mode == "lstm" else n.inputs[2:3]
     data, lasts = n[0], []
     for layer, (x_weight, h_weight, bias) in enumerate(weights):
@@ -35,7 +35,7 @@ def recurrent(n: ExportedNode) -> list[str]:
             activations=["Relu"] * sides if a.mode == "rnn_relu" else None,
         )  # fmt: skip
         joined = w.add("Transpose", out, perm=[0, 2, 1, 3])
-        data = w.add("Reshape", joined, w.ints((steps, batch, sides * size)))
+        data = n.reshaped(joined, (steps, batch, sides, size), (steps, batch, sides * size))
         lasts.append(last)
     ends = [w.add("Concat", *parts, axis=0) for parts in zip(*lasts)]
     return [data, *ends] if a.state_outputs else [data]

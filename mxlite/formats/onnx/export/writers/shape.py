@@ -1,15 +1,17 @@
-"""Shapes, parts and order of axes. Shapes are known, so every reshaping is one to numbers."""
+"""Shapes, parts and order of axes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ..exported_node import ExportedNode
 
 
 def reshape(n: ExportedNode) -> str:
-    return n.writer.add("Reshape", n[0], n.writer.ints(n.out_shape()))
+    return n.reshaped(n[0], n.shape(), n.out_shape())
 
 
 def transpose(n: ExportedNode) -> str:
@@ -22,25 +24,25 @@ def concat(n: ExportedNode) -> str:
 
 
 def slice_axis(n: ExportedNode) -> str:
-    """Elements [begin, end) of one axis, counted as the result's length says."""
-    axis = n.attrs.axis % len(n.shape())
-    length = n.shape()[axis]
-    begin = n.attrs.begin + length if n.attrs.begin < 0 else n.attrs.begin
-    begin, end, axes = (n.writer.ints([v]) for v in (begin, begin + n.out_shape()[axis], axis))
-    return n.writer.add("Slice", n[0], begin, end, axes)
+    """Elements [begin, end) of one axis; what is negative counts from its end, in ONNX too."""
+    a = n.attrs
+    end = np.iinfo(np.int64).max if a.end is None else a.end
+    return n.writer.add("Slice", n[0], *(n.writer.ints([v]) for v in (a.begin, end, a.axis)))
 
 
 def split(n: ExportedNode) -> list[str]:
-    w, axis, count = n.writer, n.attrs.axis % len(n.shape()), n.attrs.num_outputs
-    sizes = w.ints([n.shape()[axis] // count] * count)
-    parts = w.several("Split", [n[0], sizes], count, axis=axis)
+    axis = n.attrs.axis % len(n.shape())
+    parts = n.writer.several("Split", [n[0]], n.attrs.num_outputs, axis=axis)
     if not n.attrs.squeeze_axis:
         return parts
-    return [w.add("Reshape", p, w.ints(n.out_shape())) for p in parts]
+    part = (*n.shape()[:axis], 1, *n.shape()[axis + 1 :])
+    return [n.reshaped(p, part, n.out_shape()) for p in parts]
 
 
 def broadcast(n: ExportedNode) -> str:
-    return n.writer.add("Expand", n[0], n.writer.ints(n.out_shape()))
+    """A length of 1 is one that stays as it is."""
+    same = [1 if a == b else b for a, b in zip(n.shape(), n.out_shape(), strict=True)]
+    return n.writer.add("Expand", n[0], n.vector(same))
 
 
 WRITERS: dict[str, Callable[[ExportedNode], Any]] = {
