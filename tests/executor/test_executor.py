@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.backends import Backend
 from mxlite.engine import use_engine
 from mxlite.executor import step_order
+from mxlite.executor.run.segment import Segment
 from mxlite.memplan import check, make_plan
 from mxlite.memplan.remat.holds import Holds
 from mxlite.memplan.remat.profiles import Profiles
@@ -283,6 +285,31 @@ def test_lenet_agrees_with_mxnet():
         if key.startswith("grad:"):
             got = exe.grad_dict[key[5:]].asnumpy()
             np.testing.assert_allclose(got, wanted[key], rtol=1e-3, atol=1e-5, err_msg=key)
+
+
+def test_a_batch_is_copied_by_the_thread_that_runs_the_kernels(monkeypatch):
+    """Another worker would have to wake it, in each step of a small program."""
+    ran = {"copies": [], "kernels": []}
+
+    def noted(owner, name, what):
+        run = getattr(owner, name)
+
+        def noting(*args):
+            ran[what].append(threading.get_ident())
+            return run(*args)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    noted(Backend, "assign", "copies")
+    noted(Segment, "__call__", "kernels")
+    symbol = mx.sym.FullyConnected(mx.sym.var("data") * mx.sym.var("scale"), num_hidden=4, name="fc")
+    executor = symbol.simple_bind(mx.cpu(), data=(2, 3), scale=(2, 3))
+    mx.nd.waitall()
+    ran["copies"].clear()
+    made = executor.forward(data=mx.nd.ones((2, 3)), scale=mx.nd.ones((2, 3)))[0]
+    made.wait_to_read()
+    assert len(ran["copies"]) == 2 and {*ran["copies"]} == {*ran["kernels"]}
+    assert threading.get_ident() not in ran["copies"]
 
 
 def test_outputs_are_always_the_same_arrays():

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ...graph import Shape
+from ...graph import Op, Shape
+from ...ops.linalg.linalg import batch_dot, dot
+from ...ops.linalg.matrices import LinalgGemm2
 from ...ops.nn.conv_channels_last import ConvolutionChannelsLast
 from ...ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ...ops.nn.dense import FullyConnected
@@ -70,10 +72,18 @@ class CPUTarget(Target):
         return storable() if usable() else frozenset()
 
 
-TARGET = CPUTarget(
-    table(),
-    frozenset((ConvolutionChannelsLast, DeconvolutionChannelsLast, PooledConvolution, FullyConnected)),
+APART: tuple[type[Op], ...] = (
+    ConvolutionChannelsLast,
+    DeconvolutionChannelsLast,
+    PooledConvolution,
+    FullyConnected,
+    batch_dot,
+    dot,
+    LinalgGemm2,
 )
+"""Operators whose kernels compute the gradient in one factor apart from that in the other."""
+
+TARGET = CPUTarget(table(), frozenset(APART))
 
 
 def optimize() -> Pipeline:

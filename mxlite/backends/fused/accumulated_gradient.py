@@ -21,11 +21,13 @@ from ..call import flops_of
 
 @dataclass(frozen=True)
 class AccumulatedGradientAttrs:
-    """`op`: the differentiated operator, `attrs` its parameters; `of`: its input, "data" or "weight"."""
+    """`op`: the differentiated operator, `attrs` its parameters; `of`: one of its two factors, which are its
+    first inputs.
+    """
 
     op: type[Op]
     attrs: Any
-    of: str = "data"
+    of: str
 
     @property
     def gradient(self) -> type[Op]:
@@ -37,37 +39,33 @@ class AccumulatedGradientAttrs:
     @property
     def factor(self) -> str:
         """The factor of the gradient besides d_out."""
-        return "weight" if self.of == "data" else "data"
+        first, second = self.op.inputs[:2]
+        return second if self.of == first else first
 
     @property
     def has_bias(self) -> bool:
         """True if the gradient of a bias is computed with it."""
-        return self.of == "weight" and "bias" in self.op.input_names(self.attrs)
+        return self.of != self.op.inputs[0] and "bias" in self.op.input_names(self.attrs)
 
     def forward(self, inputs: Shapes) -> tuple[Shapes, Shapes]:
         """The shapes of the call whose gradient it is."""
         d_out, factor, addend = inputs
-        data, weight = (addend, factor) if self.of == "data" else (factor, addend)
-        bias = ((weight[0],),) if self.has_bias else ()
-        return (data, weight, *bias), (d_out,)
+        factors = (addend, factor) if self.of == self.op.inputs[0] else (factor, addend)
+        bias = ((factors[1][0],),) if self.has_bias else ()
+        return (*factors, *bias), (d_out,)
 
 
 class AccumulatedGradient(Op):
-    """``out = addend + gradient``, for an operator of data and weight that is linear in both.
+    """``out = addend + gradient``, for an operator that is linear in each of its first two inputs.
 
-    d_out: as the operator's output;  data or weight: the other factor;  addend, out: as the input whose
-    gradient it is;  d_bias: the gradient of a bias, which is not accumulated. Cost: that of the
-    gradient, and a sum.
+    d_out: as the operator's output;  factor: the other of the two;  addend, out: as the input whose gradient
+    it is;  d_bias: the gradient of a bias, which is not accumulated. Cost: that of the gradient, and a sum.
     """
 
     op_name = "_accumulated_gradient"
-    inputs = ("d_out", "data", "weight", "addend")
+    inputs = ("d_out", "factor", "addend")
     outputs = ("out", "d_bias")
     Attrs = AccumulatedGradientAttrs
-
-    @classmethod
-    def input_names(cls, a: Any) -> tuple[str, ...]:
-        return ("d_out", a.factor, "addend")
 
     @classmethod
     def output_names(cls, a: Any) -> tuple[str, ...]:
@@ -88,13 +86,12 @@ class AccumulatedGradient(Op):
 
     @staticmethod
     def forward(
-        xp: Any, a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
+        xp: Any, a: Any, d_out: Any, factor: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
     ) -> None:
         signature = a.gradient.signature
-        have: Mapping[str, Any] = {"d_out": d_out, "data": data, "weight": weight}
+        have: Mapping[str, Any] = {"d_out": d_out, a.factor: factor}
         arrays = {f"d_{a.of}": out, "d_bias": d_bias}
         made = {n: arrays.get(n) for n in signature.makes}
-        factor = have[a.factor]
         shapes = a.forward((d_out.shape, factor.shape, addend.shape))
         offered = {"work": work, "shapes": shapes}
         services = {n: x for n, x in offered.items() if n in signature.services}

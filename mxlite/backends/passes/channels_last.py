@@ -9,14 +9,20 @@ as it lies, and puts `_channels_first` where an operator, or the user, wants the
     flatten
 
 Elementwise operators and those of `_carriers` follow their data: where one of their arrays has its channels
-last, all get them there. Which inputs of the latter are such arrays is said there, by their names: shapes do
+last, all get them there. If that order comes from transpositions of the user's alone, only where this
+transposes fewer bytes than the usual order:
+
+    x, transpose(y) -> sum         x in the usual order, y is transposed once, as the user says
+    transpose(y) -> relu           relu of y: nothing is transposed
+
+Which inputs of the latter are such arrays is said there, by their names: shapes do
 not tell, for a parameter of each channel and a row of an image may be of the same size. What is broadcast may
 have fewer axes, which count from the last one; it gets those it lacks before its channels move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -84,6 +90,7 @@ class _Layout:
         self.lasts: dict[Entry, Entry] = {}
         self.wider: dict[tuple[Entry, int], Entry] = {}  # the same of what has fewer axes than its reader's
         self.firsts: set[Entry] = set()  # old entries that are there in the usual order too
+        self.turned: set[Entry] = set()  # those of `lasts` that follow from no convolution
 
     def run(self) -> Graph:
         graph = self.r.old
@@ -98,6 +105,8 @@ class _Layout:
                 continue
             elif (form := self._follows(node)) is not None:
                 arrays, rank = _arrays(node), len(self.r.shapes[Entry(node)])
+                if not self._attracts(node.inputs):
+                    self.turned.update((*node.inputs, *node.outputs))
                 ins = [self.raised(e, rank) if e in arrays else self.first(e) for e in node.inputs]
                 self._made(node, *form, ins)
             else:
@@ -165,8 +174,13 @@ class _Layout:
             return True
         if rank >= 3 and node.attrs.axes == first(usual):
             self.lasts[out] = self.first(data)
+            self.turned.add(out)
             return True
         return False
+
+    def _attracts(self, arrays: Iterable[Entry]) -> bool:
+        """True if one of these has its channels last because of a convolution."""
+        return any(e in self.lasts and e not in self.turned for e in arrays)
 
     def _follows(self, node: Node) -> tuple[type[Op], Any] | None:
         """How `node` works with channels last, if that is where its data lies."""
@@ -177,8 +191,14 @@ class _Layout:
         shape = self.r.shapes[Entry(node) if follow is None else node.inputs[0]]
         if len(shape) < 3 or not known_shape(shape):
             return None
-        if not any(e in self.lasts and len(self.r.shapes[e]) == len(shape) for e in _arrays(node)):
-            return None
+        whole = [e for e in _arrays(node) if len(self.r.shapes[e]) == len(shape)]
+        if not self._attracts(whole):
+            late, usual = (
+                sum(self.r.old.nbytes(e) for e in whole if e not in there)
+                for there in (self.lasts, self.firsts)
+            )
+            if late >= usual:
+                return None
         return _as_it_is(node) if follow is None else follow.form(node, len(shape))
 
 

@@ -8,7 +8,8 @@ at once; as two nodes, data is dead before the gradient in data, which is as lar
     backward(d_out, data) -> d_weight, d_bias          then  backward(d_out, weight) -> d_data
 
 If the weight is larger than data, the order is the other way round: an update of the weight has to wait for
-the gradient in data, and should not keep the gradient in the weight waiting with it.
+the gradient in data, and should not keep the gradient in the weight waiting with it. A product of two arrays
+has its first factor in place of data, and the second in place of the weight.
 
 If only one of the two is wanted, as in the first layer, it reads only its own factor: no 16-bit copy of the
 weight is computed for a gradient that does not read it.
@@ -40,19 +41,20 @@ def split_gradients(step: Step, target: Target) -> Step:
     for node in made.walk(step.num_forward):
         inputs = made.inputs(node)
         if node.forward is not None and node.forward.op in target.apart:
-            place = node.output_names.index("d_data")
+            data, weight = node.forward.op.inputs[:2]
+            place = node.output_names.index(f"d_{data}")
             by_data = Entry(node, place)
             others = [e for e in node.outputs if e != by_data]
             in_others = any(e in read for e in others)
             if in_others != (by_data in read):  # one gradient: it needs one factor
-                made.replace(node, _without(node, inputs, "weight" if in_others else "data", node.name))
+                made.replace(node, _without(node, inputs, weight if in_others else data, node.name))
                 continue
             if in_others:
-                first = _without(node, inputs, "weight", node.name)
-                second = _without(node, inputs, "data", f"{node.name}_data")
+                first = _without(node, inputs, weight, node.name)
+                second = _without(node, inputs, data, f"{node.name}_{data}")
                 made.replace(node, first)
                 read_by = node.named_inputs
-                large_weight = graph.nbytes(read_by["weight"]) > graph.nbytes(read_by["data"])
+                large_weight = graph.nbytes(read_by[weight]) > graph.nbytes(read_by[data])
                 made.order.insert(len(made.order) - large_weight, second)
                 made.put(by_data, Entry(second, place))
                 continue

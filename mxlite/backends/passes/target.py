@@ -28,8 +28,8 @@ class Prices:
 class Target:
     """A backend as passes see it: its kernels, and the costs by which passes decide.
 
-    `apart` are operators of data and weight whose kernels compute d_data separately from the other gradients,
-    without an array that the others need.
+    `apart` are operators of two factors, which are their first inputs, such as data and weight, whose kernels
+    compute the gradient in the first separately from the others, without an array that the others need.
     """
 
     kernels: Mapping[type[Op], Sequence[Row]] = field(default_factory=dict)

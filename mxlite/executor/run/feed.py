@@ -1,7 +1,8 @@
 """Transfer of a step's numbers into an executor's arrays: batches, head gradients, rates, the random step.
 
-On a CPU they are copied by operations of their own. To a GPU's arrays a batch is staged, and small
-arrays go along with the next program's launch: `take` returns what that program is told.
+On a CPU they are copied by an operation of their own, on the worker of the kernels that read them. To a
+GPU's arrays a batch is staged, and small arrays go along with the next program's launch: `take` returns what
+that program is told.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from ...core.wanted import found
 from ...engine import get_engine, Var
 from ...graph import Entry, Graph, output_name
 from ...ndarray import array, NDArray, random as nd_random
+from ...ndarray.gradients.tape import MODE
+from ...ndarray.memory.transfer import push_copy
 from ...ops.shape.reshape import Move
 from ..plan.candidates import Planned
 from ..plan.lower import STAGING
@@ -120,6 +123,13 @@ class Feed:
     def inputs(self, values: Mapping[str, Any]) -> None:
         """Copy `values` (NDArray or numpy) into the arguments of these names."""
         self._told.clear()  # of a call that failed
+        if self._remote is not None or len(values) < 2:
+            self._copy(values)
+            return
+        with get_engine().bulk(len(values)):  # one operation: small programs take as long as a few
+            self._copy(values)
+
+    def _copy(self, values: Mapping[str, Any]) -> None:
         waiting: list[tuple[str, NDArray]] = []
         for name, value in values.items():
             if name not in self._arguments:
@@ -145,6 +155,9 @@ class Feed:
                 continue
             elif self._remote is not None and value.context == self._ctx:
                 self._take_over(target, value)
+            elif self._remote is None and value.stype == "default" and not MODE.flags:
+                # On the worker of the kernels that read it, see `send`.
+                push_copy(value, target, name="copyto", kind=self._planned.train.kind)
             else:
                 value.copyto(target)
         if waiting:

@@ -140,6 +140,35 @@ def test_the_cpu_adds_too(monkeypatch, batch, more):
         np.testing.assert_allclose(got[name], want, rtol=0, atol=3e-6 * np.abs(want).max(), err_msg=name)
 
 
+TWICE = {
+    "batch_dot": lambda x, **turned: mx.sym.batch_dot(x, x, **turned),
+    "gemm": lambda x, **turned: mx.sym.linalg_gemm2(x, x, alpha=0.5, **turned),
+    "dot": lambda x, **turned: mx.sym.dot(*2 * [mx.sym.reshape(x, (-1, 12))], **turned),
+}
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+@pytest.mark.parametrize("product", TWICE)
+def test_the_gradients_of_a_product_of_an_array_with_itself_share_one_array(monkeypatch, product, side):
+    x = mx.sym.take(mx.sym.var("data"), mx.sym.var("places"), axis=1)  # no chain takes the sum along
+    made = TWICE[product](x, **{f"transpose_{side}": True})
+    symbol, shapes = mx.sym.MakeLoss(mx.sym.square(made) * made), dict(data=(5, 20, 12), places=(20,))
+    found = []
+    reference = Backend("cpu", np)
+    for backend_of in (registry._cpu, lambda: reference):
+        monkeypatch.setattr(registry, "_cpu", backend_of)
+        grad_req = {"data": "write", "places": "null"}
+        executor = symbol.simple_bind(mx.cpu(), grad_req=grad_req, **shapes)
+        executor.arg_dict["data"][:] = np.random.default_rng(3).standard_normal(shapes["data"])
+        executor.arg_dict["places"][:] = np.arange(20)[::-1]
+        executor.forward(is_train=True)
+        executor.backward()
+        found.append((len(tasks(executor, "_accumulated_gradient")), executor.grad_dict["data"].asnumpy()))
+    (count, got), (no_count, want) = found
+    assert (count, no_count) == (1, 0)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
 def test_a_sum_lies_where_its_other_term_lay_and_costs_less(monkeypatch):
     symbol, shape, _ = NETS["products"]
     own, apart = (bound(monkeypatch, symbol, shape, backend(p)) for p in (KNOWN, APART))

@@ -193,6 +193,39 @@ def test_transpositions_from_and_to_channels_last_move_nothing(sizes):
         laid_out(mx.sym.Group([behind(y, 2), y, mx.sym.transpose(y, axes=(0, 2, 3, 1))]), shape)
 
 
+def tokens(width):
+    """Patches of an image as rows, (N, T, C)."""
+    rows = mx.sym.Reshape(front("Convolution", width), shape=(0, 0, -3))
+    return mx.sym.transpose(rows, axes=(0, 2, 1))
+
+
+def mixed(x, width, name):
+    """A layer along the first axis of the rows: the user transposes them twice."""
+    y = mx.sym.FullyConnected(mx.sym.transpose(x, axes=(0, 2, 1)), num_hidden=9, flatten=False, name=name)
+    y = mx.sym.FullyConnected(mx.sym.relu(y), num_hidden=16, flatten=False, name=f"{name}_back")
+    return mx.sym.transpose(y, axes=(0, 2, 1))
+
+
+def test_what_the_user_transposes_turns_nothing_else():
+    """Sums of rows that were transposed stay rows, where layers read them; a relu between two
+    transpositions needs neither.
+    """
+    x = mx.sym.Concat(mx.sym.var("first", shape=(2, 1, 6)), tokens(6), dim=1)
+    for i in range(3):
+        x = x + mx.sym.FullyConnected(mx.sym.LayerNorm(x), num_hidden=6, flatten=False, name=f"dense{i}")
+    left = laid_out(mx.sym.sum(x, axis=1), (2, 3, 4, 4))
+    assert sum("channels" in n and "convolution" not in n for n in left) <= 5 and "transpose" not in left
+    x = tokens(6)
+    for i in range(3):
+        x = x + mixed(mx.sym.LayerNorm(x), 6, f"mixed{i}")
+        x = x + mx.sym.FullyConnected(mx.sym.LayerNorm(x), num_hidden=6, flatten=False, name=f"dense{i}")
+    left = laid_out(mx.sym.sum(x, axis=1), (2, 3, 4, 4))
+    assert sum("channels" in n and "convolution" not in n for n in left) == 3 + 2 * 3
+    x = mx.sym.transpose(mx.sym.relu(tokens(6)), axes=(0, 2, 1))
+    left = laid_out(x, (2, 3, 4, 4))
+    assert sum("channels" in n and "convolution" not in n for n in left) == 2 and "transpose" not in left
+
+
 def test_axes_are_those_of_the_user_behind_channels_last():
     """A softmax over axis 1, rows that are cut, a mask that selects: whether they follow or not."""
     shape = SIZES["all sizes coincide"]

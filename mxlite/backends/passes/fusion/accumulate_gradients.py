@@ -5,8 +5,9 @@
 
 A kernel of products adds the other addend to each number that it writes, so that one array less is written
 and two less are read. The same holds for the gradient in a weight that many time steps share, computed from
-d_out and data. The product that runs last is fused: the sum usually follows it, so that d_out is live no
-longer than before. Its gradient must have no other reader, and be no output.
+d_out and data, and for a product of an array with itself, whose two gradients are added. The product that
+runs last is fused: the sum usually follows it, so that d_out is live no longer than before. Its gradient must
+have no other reader, and be no output.
 
 A sum that can be fused with an elementwise operator beside it stays, since a chain saves as much. The choice
 depends on the graph alone, never on a budget.
@@ -28,8 +29,6 @@ from ..target import Target
 
 _APART: tuple[type[Op] | None, ...] = (GradAdd, Cast.grad_op)
 """Neighbours with which a sum forms no chain: other sums accumulate too, and updates may read 16 bits."""
-
-_FACTORS = {"d_data": "weight", "d_weight": "data"}
 
 
 @graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "sample_tiles"), anchors=(GradAdd,))
@@ -75,7 +74,8 @@ def _is_maker(made: Entry, makers: Set[type[Op]]) -> bool:
     op = None if node.forward is None else node.forward.op
     if op not in makers or op is None or node.op is not op.grad_op:
         return False
-    return set(node.input_names) == {"d_out", _FACTORS.get(_name(made))}
+    a = _attrs(made)
+    return a.of in op.inputs[:2] and set(node.input_names) == {"d_out", a.factor}
 
 
 def _is_chained(node: Node, made: Entry, readers: Readers) -> bool:
@@ -87,14 +87,10 @@ def _is_chained(node: Node, made: Entry, readers: Readers) -> bool:
     return any(is_elementwise(n.op) and n.op not in _APART for n in beside)
 
 
-def _name(made: Entry) -> str:
-    return made.node.output_names[made.index]
-
-
 def _attrs(made: Entry) -> AccumulatedGradientAttrs:
-    forward = made.node.forward
+    forward, name = made.node.forward, made.node.output_names[made.index]
     assert forward is not None and forward.op is not None
-    return AccumulatedGradientAttrs(forward.op, made.node.attrs, _name(made).removeprefix("d_"))
+    return AccumulatedGradientAttrs(forward.op, made.node.attrs, name.removeprefix("d_"))
 
 
 def _inputs(node: Node, made: Entry) -> tuple[Entry, ...]:

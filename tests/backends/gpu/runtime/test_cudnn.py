@@ -329,7 +329,7 @@ def added(dtype):
     given = [inputs[0], None, inputs[1], None][: len(of.grad_op.input_names(a))]
     outs = [made if n == "d_data" else None for n in of.grad_op.output_names(a)]
     bind_call(grads, np, of.grad_op, a, given, outs, work=work, shapes=((data, weight), (out,)))()
-    return op, op.Attrs(of, a), shapes, inputs, made
+    return op, op.Attrs(of, a, "data"), shapes, inputs, made
 
 
 @pytest.mark.parametrize("faster", ["at once", "apart"])

@@ -13,13 +13,11 @@ from .....core.dtype import float32
 from .....ops.nn.dense import add_rows, FullyConnected
 from .....ops.scratch import carve, Piece, scratch_bytes
 from ....base import ChosenKernel, connected, Request
-from ....fused.accumulated_gradient import AccumulatedGradient
 from ....fused.accumulated_state import factor_of, StateTerm
 from ....fused.dense_epilogue import DenseEpilogue
 from ...compiled.nests import ColumnSum
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
-from ...onednn.primitive import address_of
 from ...onednn.product import Layout
 from ...products import multiplies, product_of, products, Term
 
@@ -29,7 +27,7 @@ COPIED_ROWS = 128
 """Rows of d_out or out up to which a product with the weight gets a contiguous copy: that takes less time."""
 
 
-def _layouts(r: Request) -> tuple[Layout, Layout, Layout]:
+def sides(r: Request) -> tuple[Layout, Layout, Layout]:
     """Layouts of data (N, K), weight (M, K), out (N, M)."""
     (m, k), n = r.inputs[1], prod(r.outputs[0][:-1])
     return Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
@@ -43,7 +41,7 @@ def _view(r: Request, name: str, layout: Layout) -> Layout:
 
 def _forward(r: Request) -> ChosenKernel | None:
     epilogue = r.attrs.epilogue if r.op is DenseEpilogue else None
-    data, weight, out = _layouts(r)
+    data, weight, out = sides(r)
     bias = "" if r.attrs.no_bias else "bias"
     copies = out.shape[0] <= COPIED_ROWS
     layouts = data, _view(r, "weight", weight).turned, out if copies else _view(r, "out", out)
@@ -52,7 +50,7 @@ def _forward(r: Request) -> ChosenKernel | None:
 
 
 def _backward(r: Request) -> ChosenKernel | None:
-    data, weight, out = _layouts(r)
+    data, weight, out = sides(r)
     copies = r.is_used("d_data") and out.shape[0] <= COPIED_ROWS
     columns = out if copies else _view(r, "d_out", out)
     by_data = columns, _view(r, "weight", weight), data
@@ -62,7 +60,7 @@ def _backward(r: Request) -> ChosenKernel | None:
         Term("d_out", "data", "d_weight", by_weight, adds=r.adds("d_weight")),
     ]
     views = frozenset({"weight", "d_weight"} | (set() if copies else {"d_out"}))
-    sums = _BiasSums.of(r, out)
+    sums = BiasSums.of(r, out)
 
     def before(xp: Any, arrays: Mapping[str, Any]) -> Sequence[Run]:
         return sums.calls(xp, *(arrays[n] for n in ("d_out", "d_bias", "work")))
@@ -74,14 +72,14 @@ def _backward(r: Request) -> ChosenKernel | None:
     return products(r, terms, before, sums.nbytes, views)
 
 
-class _BiasSums(NamedTuple):
+class BiasSums(NamedTuple):
     """The gradient of a bias: sums over `rows` rows of d_out. `down`: generated code, if there is any."""
 
     rows: int
     down: ColumnSum | None
 
     @classmethod
-    def of(cls, r: Request, out: Layout) -> _BiasSums:
+    def of(cls, r: Request, out: Layout) -> BiasSums:
         """The sums for a call, which computes d_bias or not."""
         rows, columns = out.shape
         adds, made = r.adds("d_bias") == 1, r.made("d_bias")
@@ -150,34 +148,7 @@ def _state_term(r: Request) -> ChosenKernel | None:
     return connected(connect, scratch_bytes(pieces), how.name)
 
 
-def added(r: Request) -> ChosenKernel | None:
-    """A gradient with accumulation into the other term, in place or into a copy of it."""
-    if r.attrs.op is not FullyConnected or len(set(r.dtypes)) != 1:
-        return None
-    (_, (m, k), *_), (d_out,) = r.attrs.forward(r.inputs)
-    n = prod(d_out[:-1])
-    data, weight, out = Layout.dense(n, k), Layout.dense(m, k), Layout.dense(n, m)
-    of_weight = Term("d_out", "data", "out", (out.turned, data, weight), adds=1.0)
-    of_data = Term("d_out", "weight", "out", (out, weight, data), adds=1.0)
-    how = product_of(r.dtype, of_data if r.attrs.of == "data" else of_weight)
-    if how is None:
-        return None
-    sums = _BiasSums.of(r, out)
-
-    def connect(
-        xp: Any, a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
-    ) -> Run:
-        calls = sums.calls(xp, d_out, d_bias, work)
-        if address_of(out) != address_of(addend):
-            calls.append(partial(xp.copyto, out, addend))
-        calls.append(how.bind(d_out, data if weight is None else weight, out, None, work))
-        return in_turn(calls)
-
-    return connected(connect, max(how.scratch, sums.nbytes), how.name, in_place={"out": ("addend",)})
-
-
 SERVES = (
-    "backends.fused.accumulated_gradient",
     "backends.fused.dense_epilogue",
     "backends.fused.accumulated_state",
     "ops.nn.dense",
@@ -188,5 +159,5 @@ ROWS = {
         {FullyConnected: _forward, FullyConnected.grad_op: _backward, StateTerm: _state_term},
         tiles=True,
     ),
-    **kernel_rows(BOTH, {AccumulatedGradient: added, DenseEpilogue: _forward}),
+    **kernel_rows(BOTH, {DenseEpilogue: _forward}),
 }

@@ -99,9 +99,9 @@ def _added(device: Device, r: Request) -> ChosenKernel | None:
     n = prod(d_out[:-1])
     out, x, w = Side.dense(n, m), Side.dense(n, k), Side.dense(m, k)
     if r.attrs.of == "data":
-        term = Term("d_out", "weight", "out", (out, w, x), beta=1.0, added="addend")
+        term = Term("d_out", "factor", "out", (out, w, x), beta=1.0, added="addend")
     elif n:
-        term = Term("d_out", "data", "out", (out.other, x, w), beta=1.0, added="addend")
+        term = Term("d_out", "factor", "out", (out.other, x, w), beta=1.0, added="addend")
         term = term._replace(sums="d_bias" if r.is_used("d_bias") else "")
     else:
         return None

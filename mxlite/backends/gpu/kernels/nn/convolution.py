@@ -108,10 +108,8 @@ def _added(device: Device, r: Request) -> ChosenKernel | None:
     if way is None:
         return None
 
-    def connect(
-        a: Any, d_out: Any, data: Any, weight: Any, addend: Any, *, out: Any, d_bias: Any, work: Any
-    ) -> Run:
-        run: Run = way.connect(d_out, weight, out, aligned(device, work), addend=addend)
+    def connect(a: Any, d_out: Any, factor: Any, addend: Any, *, out: Any, d_bias: Any, work: Any) -> Run:
+        run: Run = way.connect(d_out, factor, out, aligned(device, work), addend=addend)
         return run
 
     in_place = {} if isinstance(way, Apart) else {"out": ("addend",)}
