@@ -17,7 +17,7 @@ from .error_function import erf_values, normal_values
 from .steps import NUMPY, UFUNCS
 from .sweeps import Part, Sweep, Sweeps
 
-_PICKED = 6656  # elements that are picked, or added at an index, at a time: with local temporaries
+_PICKED = 1536  # elements that are picked, or added at an index, at a time: with local temporaries
 
 Values = dict[int, Any]
 Instruction = Callable[[Values, "_Block"], None]

@@ -28,6 +28,8 @@ DTYPES = tuple(FLAGS.values())
 
 ROWS: dict[type[Op], list[Case]] = {}
 for _row in CASES.values():
+    if isinstance(_row.attrs, _row.op.Attrs):
+        continue  # of an operator that no user calls
     _shape = _row.attrs.get("shape")
     if isinstance(_shape, tuple) and prod(_shape) > MOST_ELEMENTS:
         _row = replace(_row, attrs={**_row.attrs, "shape": (7, 3)})

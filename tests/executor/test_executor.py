@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 import mxlite as mx
-from mxlite.backends import Backend
-from mxlite.engine import use_engine
+from mxlite.engine import ThreadedEngine, use_engine
 from mxlite.executor import step_order
-from mxlite.executor.run.segment import Segment
 from mxlite.memplan import check, make_plan
 from mxlite.memplan.remat.holds import Holds
 from mxlite.memplan.remat.profiles import Profiles
@@ -287,29 +285,23 @@ def test_lenet_agrees_with_mxnet():
             np.testing.assert_allclose(got, wanted[key], rtol=1e-3, atol=1e-5, err_msg=key)
 
 
-def test_a_batch_is_copied_by_the_thread_that_runs_the_kernels(monkeypatch):
-    """Another worker would have to wake it, in each step of a small program."""
-    ran = {"copies": [], "kernels": []}
+def test_a_batch_is_copied_by_the_workers_that_run_the_kernels(monkeypatch):
+    """Another worker would have to wake them, in each step of a small program."""
+    pushed, push = [], ThreadedEngine.push
 
-    def noted(owner, name, what):
-        run = getattr(owner, name)
+    def noting(self, fn, *args, name="", kind="compute", **more):
+        pushed.append((name, kind))
+        push(self, fn, *args, name=name, kind=kind, **more)
 
-        def noting(*args):
-            ran[what].append(threading.get_ident())
-            return run(*args)
-
-        monkeypatch.setattr(owner, name, noting)
-
-    noted(Backend, "assign", "copies")
-    noted(Segment, "__call__", "kernels")
     symbol = mx.sym.FullyConnected(mx.sym.var("data") * mx.sym.var("scale"), num_hidden=4, name="fc")
     executor = symbol.simple_bind(mx.cpu(), data=(2, 3), scale=(2, 3))
-    mx.nd.waitall()
-    ran["copies"].clear()
-    made = executor.forward(data=mx.nd.ones((2, 3)), scale=mx.nd.ones((2, 3)))[0]
-    made.wait_to_read()
-    assert len(ran["copies"]) == 2 and {*ran["copies"]} == {*ran["kernels"]}
-    assert threading.get_ident() not in ran["copies"]
+    given = mx.nd.ones((2, 3)), mx.nd.ones((2, 3))
+    with use_engine("threaded"):
+        monkeypatch.setattr(ThreadedEngine, "push", noting)
+        executor.forward(data=given[0], scale=given[1])[0].wait_to_read()
+    copies = [kind for name, kind in pushed if name == "copyto"]
+    kernels = [kind for name, kind in pushed if name != "copyto"]
+    assert len(copies) == 2 and kernels and {*copies} == {*kernels}
 
 
 def test_outputs_are_always_the_same_arrays():
