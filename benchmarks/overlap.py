@@ -24,7 +24,7 @@ from harness.machine import today
 from harness.table import markdown
 
 WORKER = Path(__file__).parent / "peers" / "overlap_worker.py"
-NETS = (("perceptron", 64), ("perceptron", 256), ("resnet", 32))
+NETS = (("perceptron", 64), ("ResNet-18", 8), ("ResNet-18", 16))
 SPACES = ("mxlite-overlap-a", "mxlite-overlap-b")
 DEVICES = ("mxov-a", "mxov-b")
 LIMIT_S = 400

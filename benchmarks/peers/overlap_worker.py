@@ -12,16 +12,16 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.dist import Sums
-from mxlite.models.resnet import resnet_cifar
+from mxlite.models.resnet import resnet
 
-SHAPES = dict(data=(16, 3, 32, 32), softmax_label=(16,))
-LAYERS, WIDTH = 6, 1024
+SHAPES = dict(data=(16, 3, 64, 64), softmax_label=(16,))
+LAYERS, WIDTH = 6, 768
 
 
 def network(name: str) -> mx.Symbol:
-    """A wide perceptron, whose messages take about as long as its kernels, or a residual network."""
-    if name == "resnet":
-        return resnet_cifar(20)
+    """A perceptron, whose last gradient is the largest, or a residual network, where that is the first."""
+    if name == "ResNet-18":
+        return resnet(18, classes=10)
     x = mx.sym.Flatten(mx.sym.Variable("data"))
     for i in range(LAYERS):
         x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=WIDTH, name=f"fc{i}"), act_type="relu")

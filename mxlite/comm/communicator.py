@@ -24,13 +24,13 @@ from typing import Any, Protocol
 from ..core.errors import MXLiteError
 
 BURST = 32
-"""Polls in a row. A library moves a few KiB of a message in each, where both ranks are on one machine."""
+"""Polls in a row: a library moves only a part of a message in each."""
 
-EAGER_S = 2e-4
+EAGER_S = 5e-5
 """Seconds of polling without a pause at first: an operation among processes of one machine is often over by
 then."""
 
-PAUSE_S = 1e-4
+PAUSE_S = 2e-4
 """Seconds between two bursts afterwards."""
 
 PATIENCE_S = 1.0

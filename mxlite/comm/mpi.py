@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -19,6 +20,10 @@ import numpy as np
 from ..core import config
 from ..core.errors import MXLiteError
 from .communicator import Alone, Communicator, Request
+
+
+PARTING_S = 0.2
+"""Seconds that a launcher has to pass on what was printed, before it hears that all is to end."""
 
 
 class _Pending:
@@ -82,6 +87,7 @@ class MPICommunicator(Communicator):
     def abort(self, status: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(PARTING_S)
         self._mpi.COMM_WORLD.Abort(status)
         os._exit(status)
 
@@ -93,14 +99,15 @@ class MPICommunicator(Communicator):
 class Ring:
     """Messages of a few numbers to the next rank, and those from the rank before."""
 
-    NUMBERS = 3
+    NUMBERS = 2
 
     def __init__(self, mpi: Any, rank: int, size: int) -> None:
         self._mpi = mpi
         self._world = mpi.COMM_WORLD.Dup()
         self._to, self.before = (rank + 1) % size, (rank - 1) % size
         self._sent: list[tuple[Any, Any]] = []  # requests with their buffers, until they are complete
-        self.hosts = self._world.allgather(socket.gethostname())
+        places = self._world.allgather((socket.gethostname(), os.getpid()))
+        self.hosts, self.processes = zip(*places)  # of all ranks
 
     def send(self, *numbers: int) -> None:
         """Send NUMBERS numbers. Does not wait."""

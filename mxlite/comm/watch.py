@@ -7,7 +7,6 @@ An exception that nobody catches ends it as well, with the rank and the step in 
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -26,7 +25,7 @@ STOPPED_S = 3.0
 """Seconds of silence after which a process of the same machine is looked at: if it was stopped or is dead,
 that is the end. One that is merely busy has the time of `config.rank_silence`."""
 
-_GOODBYE = -1
+_ALIVE, _GOODBYE = 0, 1  # what a message says, besides the step
 
 
 class Watch:
@@ -49,7 +48,7 @@ class Watch:
         if not self._over:
             self._over = True
             self._thread.join()
-            self._ring.send(_GOODBYE, self.comm.step, 0)
+            self._ring.send(_GOODBYE, self.comm.step)
 
     def end_job(self, why: str, status: int = 1) -> None:
         """Print the reason and end all ranks."""
@@ -69,12 +68,13 @@ class Watch:
         return not self._over
 
     def _run(self) -> None:
-        heard, step, process = time.monotonic(), 0, 0
+        heard, step = time.monotonic(), 0
         before, limit = self._ring.before, config.rank_silence()
         on_this_machine = self._ring.hosts[before] == self._ring.hosts[self.comm.rank]
+        process = self._ring.processes[before]
         last = heard
         while self._rest():
-            self._ring.send(self.comm.step, os.getpid(), 0)
+            self._ring.send(_ALIVE, self.comm.step)
             now, message = time.monotonic(), self._ring.received()
             # Time in which this thread could not listen does not count, as that of a stopped job.
             heard += max(0.0, now - last - BEAT_S)
@@ -85,10 +85,10 @@ class Watch:
                     self.comm.missing = f"rank {before} has ended after step {message[1]}"
                     limit = 0
                 else:
-                    step, process, _ = message
+                    step = message[1]
                 continue
             silent = now - heard
-            is_dead = silent > STOPPED_S and on_this_machine and process and not is_running(process)
+            is_dead = silent > STOPPED_S and on_this_machine and not is_running(process)
             if limit and (silent > limit or is_dead):
                 what = "is stopped or dead" if is_dead else f"has been silent for {silent:.0f} s"
                 self.end_job(

@@ -21,8 +21,8 @@ class Ring:
 
     before, hosts = 1, ["here", "here"]
 
-    def __init__(self, script):
-        self._script = iter(script)
+    def __init__(self, script, process):
+        self._script, self.processes = iter(script), [os.getpid(), process]
         self.now, self._message = 0.0, None
 
     def send(self, *numbers):
@@ -51,9 +51,9 @@ class Communicator:
         raise Aborted(status)
 
 
-def watched(monkeypatch, script):
+def watched(monkeypatch, script, process=None):
     """The communicator of a rank whose watch has seen all of the script; Aborted if it has ended the job."""
-    ring = Ring(script)
+    ring = Ring(script, os.getpid() if process is None else process)
     comm = Communicator(ring)
     monkeypatch.setattr(watches.time, "monotonic", lambda: ring.now)
     watch = Watch(comm)
@@ -73,7 +73,7 @@ def gone():
     return child.pid
 
 
-alive = [4, os.getpid(), 0]
+alive = [0, 4]
 
 
 def test_a_silent_rank_ends_the_job(monkeypatch, capsys):
@@ -87,7 +87,7 @@ def test_a_silent_rank_ends_the_job(monkeypatch, capsys):
 
 def test_a_dead_rank_of_this_machine_ends_it_within_seconds(monkeypatch, capsys):
     with pytest.raises(Aborted):
-        watched(monkeypatch, [(BEAT_S, [4, gone(), 0]), *beats(4)])
+        watched(monkeypatch, beats(4), gone())  # which it has never heard of
     assert "rank 1 is stopped or dead" in capsys.readouterr().err
 
 
@@ -95,7 +95,7 @@ def test_a_healthy_rank_is_left_alone(monkeypatch):
     """It beats; this process could not listen for two minutes; it has ended; silence has no limit."""
     watched(monkeypatch, beats(300, alive))
     watched(monkeypatch, [(BEAT_S, alive), (120.0, None), *beats(30)])
-    comm = watched(monkeypatch, [(BEAT_S, alive), (BEAT_S, [-1, 9, 0]), *beats(300)])
+    comm = watched(monkeypatch, [(BEAT_S, alive), (BEAT_S, [1, 9]), *beats(300)])
     assert comm.missing == "rank 1 has ended after step 9"
     monkeypatch.setenv("MXLITE_RANK_SILENCE_S", "0")
     watched(monkeypatch, [(BEAT_S, alive), *beats(300)])

@@ -118,8 +118,8 @@ FAULTS = [
     Fault(
         "a rank that has ended is waited for",
         "mxlite/comm/communicator.py",
-        "if self.missing and polls",
-        "if False and polls",
+        "if self.missing and waited",
+        "if False and waited",
         _FAILURES + "[fewer]",
     ),
     Fault(

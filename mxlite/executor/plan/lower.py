@@ -23,6 +23,9 @@ from .constants import CONSTANTS, hoist
 from .step import Key, PlannedStep
 
 RNG_BYTES = 16  # seed and step, uint64 each
+SCRATCH: Key = ("scratch", 0)
+"""Storage that messages among ranks have for scratch."""
+
 STAGING: Key = ("staging", 0)
 """Storage where batches wait next to a GPU program's inputs."""
 
@@ -106,6 +109,7 @@ def lower(
             num_forward=step.num_forward,
         )
     found = _with_previews_marked(accumulated(found, step.num_forward), step)
+    step, found = _with_scratch_of_messages(step, found)
     costs = "" if device == DEFAULT else str(device)
     uses_rng = any(n.op is not None and n.op.draws(n.attrs, step.train) for n in found.streams)
     fixed: dict[str, int] = dict(extra_fixed or {})
@@ -153,6 +157,20 @@ def _with_previews_marked(found: LoweredGraph, step: PlannedStep) -> LoweredGrap
         for task, call in zip(found.tasks, found.calls)
     )
     return replace(found, tasks=tuple(tasks)) if step.previews else found
+
+
+def _with_scratch_of_messages(step: PlannedStep, found: LoweredGraph) -> tuple[PlannedStep, LoweredGraph]:
+    """Give messages among ranks one scratch outside the arena, as only one is under way at a time. In the
+    arena it would lie where something else was until just before, and the message would have to wait for
+    that.
+    """
+    nbytes = max((t.workspace for t in found.tasks if t.exchanges), default=0)
+    if not nbytes:
+        return step, found
+    tasks = tuple(replace(t, workspace=0, forms=()) if t.exchanges else t for t in found.tasks)
+    owned = {**step.owned, SCRATCH: ((nbytes,), np.dtype(np.uint8))}
+    step = replace(step, owned=owned, category={**step.category, SCRATCH: "staging"})
+    return step, replace(found, tasks=tasks)
 
 
 def _differs_in_size_only(problem: Problem, step: PlannedStep, like: Lowered) -> bool:

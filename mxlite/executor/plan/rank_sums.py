@@ -100,3 +100,11 @@ def summed_over_ranks(
             shapes[total[gradient]], dtypes[total[gradient]] = shapes[gradient], dtypes[gradient]
     order = [n for node in graph.nodes for n in (node, *behind.get(node, ()))]
     return replace(graph, order=tuple(order), shapes=shapes, dtypes=dtypes), total
+
+
+def tokens_of(graph: Graph) -> list[Entry]:
+    """The tokens of all messages, in their order. They have storage of their own: in the arena a token would
+    lie where something else was until just before, and its message would have to wait for that.
+    """
+    makers = (n for n in graph.nodes if n.op is not None and n.op.exchanged(n.attrs))
+    return [Entry(n, n.num_outputs - 1) for n in makers]

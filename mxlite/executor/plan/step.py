@@ -8,6 +8,7 @@ named by a key; everything else is left to the memory planner.
     ("out", i)           output i
     ("grad", name)       the gradient of an argument
     ("rows", name)       flags of the rows that the gradient reaches, if MXNet would store those alone
+    ("token", i)         what orders messages among ranks, see `rank_sums.py`
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from ...graph import (
 )
 from ...graph.update import HISTORY, HYPER
 from ...ops import find_op
-from .rank_sums import summed_over_ranks, with_sharded_updates
+from .rank_sums import summed_over_ranks, tokens_of, with_sharded_updates
 from .row_gradients import is_row_sparse, touched_rows
 
 Key = tuple[str, Any]
@@ -211,7 +212,7 @@ def training_step(
         if flags:
             trained = replace(trained, order=(*trained.nodes, *made))
         trained = replace(trained, outputs=graph.outputs)
-        trained = _with_updates(trained, rule, found, owned, scaling, flags, ranks, shard)
+        trained = _with_updates(trained, rule, found, owned, scaling, flags, storage, ranks, shard)
     else:
         flags = {x: f for x, f in flags.items() if grad_req[x.node.name] == "write"}
         if flags:
@@ -320,6 +321,7 @@ def _with_updates(
     owned: _Owned,
     scaling: Scaling | None,
     flags: Mapping[Entry, Entry],
+    storage: dict[Entry, Key],
     ranks: int,
     shard: bool,
 ) -> Graph:
@@ -349,6 +351,9 @@ def _with_updates(
     for node in trained.variables:
         if node.name in shapes:
             owned.add(("var", node.name), trained, Entry(node), "optimizer")
+    for number, token in enumerate(tokens_of(trained)):
+        storage[token] = ("token", number)
+        owned.add(storage[token], trained, token, "staging")
     return trained
 
 

@@ -48,13 +48,14 @@ def call_of(
     offsets: tuple[int, ...],
     rng_state: Any = None,
     state: Callable[[Call], State | None] = lambda call: None,
+    scratch: Any = None,
 ) -> Callable[[], None]:
-    """The kernel call that is step `s` of the schedule, on its `views`."""
+    """The kernel call that is step `s` of the schedule, on its `views`; `scratch` takes the arena's place."""
     schedule, t = plan.schedule, plan.schedule.task[s]
     call, task = lowered.calls[t], plan.problem.tasks[t]
     of_input = {v: views[i] for v, i in zip(task.inputs, schedule.inputs[s])}
     of_output = {v: views[o] for v, o in zip(task.outputs, schedule.outputs[s]) if o >= 0}
-    work = block[:0]  # a kernel with a workspace of 0 bytes gets an empty array
+    work = block[:0] if scratch is None else scratch  # without a workspace a kernel gets an empty array
     if (b := plan.liveness.workspace_of.get(s)) is not None:
         work = block[offsets[b] : offsets[b] + task.workspace]
     assert call.node.op is not None

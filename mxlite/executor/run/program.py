@@ -27,7 +27,7 @@ from ...core import config
 from ...engine import get_engine, Var, Vars
 from ...graph import Node
 from ...memplan import check, MemoryPlan, RUN
-from ..plan.lower import Call, Lowered
+from ..plan.lower import Call, Lowered, SCRATCH
 from ..plan.step import Key
 from .arena import Arena, BROKEN_OFF
 from .away import held_bytes, Kept, LOCK, settle
@@ -294,7 +294,8 @@ class Program:
         plan, schedule = self.plan, self.plan.schedule
         if schedule.kinds[s] != RUN:
             return self._copy(views[schedule.outputs[s][0]], views[schedule.inputs[s][0]])
-        return call_of(self.lowered, plan, s, views, block, offsets, self.rng_state, self._state)
+        scratch = self.arrays[SCRATCH].storage if is_collective(plan, s) else None
+        return call_of(self.lowered, plan, s, views, block, offsets, self.rng_state, self._state, scratch)
 
 
 def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]:
@@ -307,16 +308,26 @@ def segments_of(plan: MemoryPlan, size: int, num_constant: int = 0) -> list[int]
     result: list[int] = []
     group, taken, cuts = -1, size, {num_constant, schedule.num_forward}
     is_preview = False
-    sent = {v for task in tasks if task.exchanges for v in task.inputs}
+    ends = _last_makers(plan)
     for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
         was, is_preview = is_preview, kind == RUN and tasks[t].preview
         alone = is_alone(plan, s)
         if taken == size or alone or s in cuts or was != is_preview:
             group, taken = group + 1, 0
-        sends = bool(sent) and not sent.isdisjoint(tasks[t].outputs)
-        taken = size if alone or sends else taken + 1
+        taken = size if alone or s in ends else taken + 1
         result.append(group)
     return result
+
+
+def _last_makers(plan: MemoryPlan) -> set[int]:
+    """For each message among ranks the step that makes the last of what it carries."""
+    schedule, made, found = plan.schedule, dict[int, int](), set[int]()
+    for s, (ins, outs) in enumerate(zip(schedule.inputs, schedule.outputs)):
+        if is_collective(plan, s):
+            found.add(max((made[i] for i in ins if i in made), default=-1))
+        else:
+            made.update(dict.fromkeys(outs, s))
+    return found
 
 
 def is_collective(plan: MemoryPlan, s: int) -> bool:

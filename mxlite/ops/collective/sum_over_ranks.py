@@ -14,8 +14,8 @@ from ...graph.opdef import one_type, Op
 class SumOverRanks(Op):
     """Each array summed over the ranks of the job, in the order of the ranks.
 
-    args: `arrays` arrays (...) of one type, and perhaps the token of another sum  ->  output0, ...: of the
-    same shapes, which may overwrite them, and a token, (1,) float32.
+    args: `arrays` arrays (...) of one type, and perhaps the token of another message  ->  output0, ...: of
+    the same shapes, which may overwrite them, and a token, (1,) float32.
 
     Several small arrays travel together, one after another in the scratch; the sums do not depend on that.
     All ranks must run their sums in one order, whatever else their plans differ in: each reads the token of

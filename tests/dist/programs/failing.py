@@ -54,7 +54,10 @@ if what == "refuse":
         try:
             module_for(**(other if last else {}))
         except mx.BindError as error:
-            print(f"rank {mx.dist.rank()}: {error}")
+            for turn in range(mx.dist.size()):  # one after the other, so that lines stay whole
+                if turn == mx.dist.rank():
+                    print(f"rank {turn}: {error}", flush=True)
+                mx.dist.barrier()
         else:
             raise AssertionError(other)
     module_for()  # nothing is left over of what was refused
