@@ -21,7 +21,6 @@ from ..core import config
 from ..core.errors import MXLiteError
 from .communicator import Alone, Communicator, Request
 
-
 PARTING_S = 0.2
 """Seconds that a launcher has to pass on what was printed, before it hears that all is to end."""
 
