@@ -10,8 +10,6 @@ virtual Ethernet devices whose rate a token bucket limits. MPI is told to use it
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from typing import Any
 
 from harness import heading, RESULTS
 from harness.machine import today
+from harness.ranks import measured
 from harness.table import markdown
 
 WORKER = Path(__file__).parent / "peers" / "overlap_worker.py"
@@ -93,20 +92,14 @@ def command(*words: str) -> None:
 
 
 def job(name: str, batch: int, rate: str, steps: int) -> dict[str, Any]:
-    """What rank 0 prints."""
-    line = [str(Path(sys.executable).with_name("mpiexec"))]
+    """The answer of rank 0."""
+    line: list[str] = []
     for i, (space, device) in enumerate(zip(SPACES, DEVICES)):
         program = [sys.executable, str(WORKER), name, str(batch), rate, str(steps)]
         line += [":"] * bool(i) + ["-n", "1", "-env", "UCX_NET_DEVICES", device]
         line += ["ip", "netns", "exec", space, *program]
-    env = os.environ | {"MXLITE_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    env |= {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_LOG_LEVEL": "error"}
-    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=LIMIT_S)
-    for said in done.stdout.splitlines():
-        if said.startswith("OVERLAP "):
-            answer: dict[str, Any] = json.loads(said.removeprefix("OVERLAP "))
-            return answer
-    raise RuntimeError(f"exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    network = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_LOG_LEVEL": "error"}
+    return measured(line, 1, LIMIT_S, network)
 
 
 def row(title: str, found: dict[str, Any]) -> tuple[str, ...]:

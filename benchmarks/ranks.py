@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -25,6 +23,7 @@ from typing import Any
 
 from harness import heading, RESULTS
 from harness.machine import today, usable_cores
+from harness.ranks import measured
 from harness.table import markdown
 from networks import general
 from networks.network import Case
@@ -51,7 +50,7 @@ def main() -> int:
         for name in args.nets.split(","):
             case = Case(name, general.network(name), True, args.quick)
             spec = case.prepare(Path(folder)) | {"threads": max(1, usable_cores() // args.ranks)}
-            rows.append(row(case, measured(spec, args.ranks, rounds, steps, Path(folder))))
+            rows.append(row(case, compared(spec, args.ranks, rounds, steps, Path(folder))))
             print(" ".join(rows[-1]), file=sys.stderr)
     head = (
         "network",
@@ -78,7 +77,7 @@ def main() -> int:
     return 0
 
 
-def measured(
+def compared(
     spec: dict[str, Any], ranks: int, rounds: int, steps: int, folder: Path
 ) -> Mapping[str, list[dict[str, Any]]]:
     """What each side found in each round."""
@@ -92,16 +91,9 @@ def measured(
 
 
 def job(side: str, spec: Path, ranks: int, steps: int, threads: int) -> dict[str, Any]:
-    """What rank 0 of one job prints."""
-    mpiexec = Path(sys.executable).with_name("mpiexec")
-    command = [str(mpiexec), "-n", str(ranks), sys.executable, str(WORKER), side, str(spec), str(steps)]
-    env = os.environ | {"MXLITE_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
-    for line in done.stdout.splitlines():
-        if line.startswith("RANKS "):
-            answer: dict[str, Any] = json.loads(line.removeprefix("RANKS "))
-            return answer
-    raise RuntimeError(f"{side}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
+    """The answer of rank 0 of one job."""
+    program = [sys.executable, str(WORKER), side, str(spec), str(steps)]
+    return measured(["-n", str(ranks), *program], threads, LIMIT_S)
 
 
 def free_port() -> int:

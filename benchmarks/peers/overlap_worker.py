@@ -1,14 +1,17 @@
-"""One rank of benchmarks/overlap.py: overlap_worker.py LINK STEPS, started by mpiexec. Rank 0 prints JSON."""
+"""One rank of benchmarks/overlap.py: overlap_worker.py LINK STEPS, started by mpiexec. Rank 0 tells."""
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
+from harness.ranks import tell
 
 import mxlite as mx
 from mxlite.dist import Sums
@@ -71,7 +74,7 @@ def main(name: str, batch: str, link: str, steps: str) -> None:
         "least": least.memory_plan.peak_bytes,
     }
     if mx.dist.rank() == 0:
-        print("OVERLAP " + json.dumps(found), flush=True)
+        tell(found)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from harness.ranks import tell
+
 from peers.peer import Peer
 
 WARM = 3  # steps before the first that is timed
@@ -70,7 +72,7 @@ def main(side: str, specification: str, steps: str) -> None:
         seconds.append(time.perf_counter() - start)
     found = {"seconds": seconds, "loss": peer.loss(0), "bytes": peer.memory()["measured"]}
     if rank == 0:
-        print("RANKS " + json.dumps(found), flush=True)
+        tell(found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What all ranks must have in common, compared before it matters."""
+"""Agreement of ranks: texts that have to be the same on all, compared before it matters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 1024
 def dissenters(comm: Communicator, text: str) -> list[int]:
     """The ranks whose `text` differs from that of most ranks; every rank calls it, and gets the same result.
 
-    Where two texts are equally frequent, that of the lower rank counts as right.
+    If two texts are equally frequent, that of the lower rank counts as right.
     """
     own = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest(), np.uint8)
     every = np.zeros((comm.size, _DIGEST), np.uint8)

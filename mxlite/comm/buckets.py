@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from .communicator import Communicator
-from .ordered_sum import ALIGN, PIECE, sum_over_ranks, sum_workspace
+from .ordered_sum import aligned, PIECE, sum_over_ranks, sum_workspace
 
 BUCKET = PIECE
 """Bytes of arrays that share a message, at most."""
@@ -39,7 +39,7 @@ def buckets(arrays: Sequence[tuple[int, Any]]) -> Iterator[list[int]]:
 def bucket_workspace(shapes: Sequence[tuple[int, ...]], itemsize: int, ranks: int) -> int:
     """Bytes of scratch that `sum_bucket` needs for arrays of these shapes."""
     count = sum(map(prod, shapes))
-    together = _aligned(count * itemsize) if len(shapes) > 1 else 0
+    together = aligned(count * itemsize) if len(shapes) > 1 else 0
     return together + sum_workspace(count, itemsize, ranks)
 
 
@@ -60,10 +60,6 @@ def sum_bucket(comm: Communicator, arrays: Sequence[Any], sums: Sequence[Any], w
         parts.append(together[start : start + x.size].reshape(x.shape))
         parts[-1][...] = x
         start += x.size
-    sum_over_ranks(comm, together, work[_aligned(together.nbytes) :])
+    sum_over_ranks(comm, together, work[aligned(together.nbytes) :])
     for out, part in zip(sums, parts):
         out[...] = part
-
-
-def _aligned(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN

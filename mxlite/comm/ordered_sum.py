@@ -38,11 +38,16 @@ def parts(count: int, ranks: int) -> tuple[int, ...]:
     return tuple(short + (q < more) for q in range(ranks))
 
 
+def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to a whole cache line."""
+    return -(-nbytes // ALIGN) * ALIGN
+
+
 def _slot(count: int, itemsize: int, ranks: int) -> int:
     """Bytes that a piece of `count` elements takes of the scratch: the parts received, and a float32 sum."""
     longest = -(-count // ranks)
     wide = 4 * longest if itemsize == 2 else 0
-    return sum(-(-n // ALIGN) * ALIGN for n in (ranks * longest * itemsize, wide))
+    return aligned(ranks * longest * itemsize) + aligned(wide)
 
 
 def sum_workspace(count: int, itemsize: int, ranks: int) -> int:
@@ -86,10 +91,9 @@ def reduce_and_gather(
     slot = _slot(min(array.size, step), array.itemsize, comm.size)
     pieces, done = list[_Piece](), 0
     for n, at in enumerate(range(0, array.size, step)):
-        piece = _Piece(comm, array, result, slice(at, min(at + step, array.size)), done)
-        piece.lie_in(work[n % IN_FLIGHT * slot :][:slot])
-        pieces.append(piece)
-        done = piece.own.stop
+        place, scratch = slice(at, min(at + step, array.size)), work[n % IN_FLIGHT * slot :][:slot]
+        pieces.append(_Piece(comm, array, result, place, done, scratch))
+        done = pieces[-1].own.stop
     for piece in pieces[:IN_FLIGHT]:
         piece.scatter()
     for n, piece in enumerate(pieces):
@@ -109,27 +113,22 @@ class _Piece:
     __slots__ = ("_array", "_comm", "_counts", "_received", "_request", "_result", "_wide", "own", "part")
 
     _request: Request
-    _received: Any
-    _wide: Any
 
-    def __init__(self, comm: Communicator, array: Any, result: Any, place: slice, done: int) -> None:
+    def __init__(
+        self, comm: Communicator, array: Any, result: Any, place: slice, done: int, work: Any
+    ) -> None:
         self._comm = comm
         self._array, self._result = array[place], result[place]
         counts = parts(self._array.size, comm.size)
-        start = place.start + sum(counts[: comm.rank])
-        self.part = slice(start, start + counts[comm.rank])
-        self.own = slice(done, done + counts[comm.rank])
-        self._counts = [n * array.itemsize for n in counts]
-
-    def lie_in(self, work: Any) -> None:
-        """Take the scratch."""
-        dtype, count = self._array.dtype, self.own.stop - self.own.start
-        nbytes = self._comm.size * count * dtype.itemsize
-        self._received = work[:nbytes].view(dtype).reshape(self._comm.size, count)
-        self._wide = None
+        start, count, dtype = place.start + sum(counts[: comm.rank]), counts[comm.rank], array.dtype
+        self.part = slice(start, start + count)
+        self.own = slice(done, done + count)
+        self._counts = [n * dtype.itemsize for n in counts]
+        nbytes = comm.size * count * dtype.itemsize
+        self._received = work[:nbytes].view(dtype).reshape(comm.size, count)
+        self._wide: Any = None
         if dtype.itemsize == 2 and is_floating(dtype):
-            at = -(-nbytes // ALIGN) * ALIGN
-            self._wide = work[at : at + 4 * count].view(np.float32)
+            self._wide = work[aligned(nbytes) :][: 4 * count].view(np.float32)
 
     def scatter(self) -> None:
         """Send each rank its part."""

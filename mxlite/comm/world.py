@@ -13,7 +13,7 @@ from ..engine import get_engine, Var
 from .communicator import Alone, Communicator
 
 if TYPE_CHECKING:
-    from .watch import Watch
+    from .heartbeat import Heartbeat
 
 WIRE = Var("messages among ranks")
 """Written by every operation that calls the communicator, so that they run in the order of push: all ranks
@@ -38,25 +38,25 @@ def join() -> Communicator:
     """Join the job of processes that mpiexec, srun or `mxlite.launch` has started; once, then the same again.
 
     From then on an exception that nobody catches ends the whole job, and so does a rank that stays silent;
-    see `watch.py`. Raises MXLiteError where there is a job, but no package that can take part in it.
+    see `heartbeat.py`. Raises MXLiteError where there is a job, but no package that can take part in it.
     """
     global _world, _owner
     with _lock:
         if isinstance(_world, Alone):
+            from .heartbeat import Heartbeat
             from .mpi import MPICommunicator
-            from .watch import Watch
 
             joined = MPICommunicator.joined()
             if isinstance(joined, MPICommunicator) and joined.size > 1:
                 _world, _owner = joined, os.getpid()
-                watch = Watch(joined)
-                watch.start()
-                atexit.register(_leave, watch)
+                heartbeat = Heartbeat(joined)
+                heartbeat.start()
+                atexit.register(_leave, heartbeat)
     return current()
 
 
-def _leave(watch: Watch) -> None:
+def _leave(heartbeat: Heartbeat) -> None:
     """End as a rank should: others hear of it when this one has sent all that it was to send."""
     with suppress(Exception):  # a failure that nobody looks at ends no program
         get_engine().wait_all()
-    watch.stop()
+    heartbeat.stop()

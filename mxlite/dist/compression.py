@@ -40,7 +40,7 @@ class TwoBit:
 
     @staticmethod
     def of(params: Any) -> TwoBit | None:
-        """What `set_gradient_compression` was given; None for {'type': 'none'}."""
+        """The compression that `set_gradient_compression` was asked for; None for {'type': 'none'}."""
         wanted("compression_params", params, "a dict such as {'type': '2bit', 'threshold': 0.5}", Mapping)
         if unknown := [n for n in params if n not in ("type", "threshold")]:
             raise OpAttributeError(

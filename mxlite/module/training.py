@@ -175,7 +175,7 @@ class Training:
         binding.refresh_masters()
 
     def _in_common(self, binding: Binding) -> list[str]:
-        """What all ranks must agree in: the batch, the parameters, the optimizer's settings, the plan.
+        """Texts that all ranks must have in common: batch, parameters, the optimizer's settings, the plan.
 
         Names of nodes are left out: automatic ones count the networks that a process has made.
         """

@@ -358,7 +358,7 @@ class _SweepProgram:
         return collected
 
     def _added(self, i: int, part: Part) -> Instruction:
-        """What adds a block's terms at their index to a total."""
+        """An instruction that adds a block's terms at their index to a total."""
         xp, (_, index, terms) = self.xp, part.operands
         numbered = self._numbered(part.shape, part.axes)
 
@@ -401,7 +401,7 @@ def _cuts(shape: Shape) -> Iterator[list[slice]]:
 
 
 def _part(x: Any, cut: Sequence[slice]) -> Any:
-    """What a tensor that broadcasts has in a part of a block."""
+    """The part of a tensor, which may broadcast, that lies in a part of a block."""
     return x[tuple(s if n != 1 else slice(None) for s, n in zip(cut, x.shape))] if x.ndim else x
 
 

@@ -16,7 +16,7 @@ from .store import KVStore
 class DistributedStore(KVStore):
     """Arrays by key of which every rank has its own copy; all copies are equal.
 
-    What all ranks push at one time is added up in the order of the ranks, and each updates its copy by the
+    The arrays that all ranks push are added up in the order of the ranks, and each updates its copy by the
     sum: there is no server. All ranks make the same calls in the same order, and `init` takes the values of
     rank 0.
     """
@@ -46,7 +46,7 @@ class DistributedStore(KVStore):
     def set_gradient_compression(self, compression_params: Any) -> None:
         """Send what is pushed in two bits an element from now on: {'type': '2bit', 'threshold': 0.5}.
 
-        What is not sent is kept, a float32 array for each key, and added to what is pushed next. See
+        The rest is kept, a float32 array for each key, and added to what is pushed next. See
         `dist/compression.py`. {'type': 'none'} ends it.
         """
         self.compression = TwoBit.of(compression_params)

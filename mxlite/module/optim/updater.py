@@ -122,7 +122,7 @@ class Updater:
 
 
 def _in_words(part: Any) -> str:
-    """What is in a file of states, or is to be."""
+    """The content of a file of states, or the one wanted."""
     if part is None:
         return "the whole states of the optimizer"
     own = [*part] if isinstance(part, tuple) else part

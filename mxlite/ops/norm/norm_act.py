@@ -249,7 +249,7 @@ def norm_pieces(a: Any, data: Shape, dtype: DType) -> list[Piece]:
 
 
 def normalized(xp: Any, a: Any, data: Any, given: PrologueArrays, scratch: Sequence[Any]) -> Any:
-    """What a norm and its epilogue make of data, in the second array of `scratch`; see `norm_pieces`. An
+    """The result of a norm and its epilogue, in the second array of `scratch`; see `norm_pieces`. An
     addend behind the rectifier may be None.
     """
     added, total, below, *_ = scratch

@@ -124,7 +124,7 @@ class Chain:
         return {region.span.name: () for region in self.regions}
 
     def choice(self, plan: MemoryPlan) -> Choice:
-        """What a plan of the problem checkpoints."""
+        """The regions that a plan of the problem checkpoints, and what each keeps."""
         tasks = plan.problem.tasks
         again = {tasks[t].name for t, copy in zip(plan.schedule.task, plan.schedule.copy) if copy}
         chosen = (r for r in self.regions if any(g.name in again for g in r.groups))

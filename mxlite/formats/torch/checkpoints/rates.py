@@ -16,13 +16,13 @@ ATTENTION_FLOPS_PER_S = 4.5e10
 NS_PER_ELEMENT = 0.4
 NS_PER_RANDOM_ELEMENT = 5.0
 CALL_S = 4e-6
-"""Of each call, however small its tensors are."""
+"""Seconds of each call, however small its tensors are."""
 
 SELECTIVE_CALL_S = 6e-6
-"""Of each call in a region that keeps some results, once more when it runs again: Python looks at it."""
+"""Seconds of each call in a region that keeps some results, in either pass: Python looks at it."""
 
 REGION_S = 65e-6
-"""Of each checkpoint."""
+"""Seconds of each checkpoint."""
 
 _NS = {
     "copy_": 0.9,
@@ -68,7 +68,7 @@ def seconds_of(func: Any, args: Sequence[Any], kwargs: Any, out: Any, results: S
 
 
 def _attention_flops(func: Any, args: Sequence[Any]) -> int:
-    """Of a kernel that PyTorch's own counter does not know, such as that of a processor."""
+    """Operations of a kernel that PyTorch's own counter does not know, such as that of a processor."""
     backward = func._schema.name.endswith("_backward")
     query, key = args[1:3] if backward else args[:2]
     return int((10 if backward else 4) * query.numel() * key.shape[-2])

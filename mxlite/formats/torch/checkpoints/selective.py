@@ -102,7 +102,7 @@ def _kind(func: Any) -> str:
 
 
 class _Pass:
-    """What one forward pass of a region keeps for the second."""
+    """Results that one forward pass of a region keeps for the second."""
 
     def __init__(self, name: str, torch: Any, wanted: dict[int, str]) -> None:
         self.wanted = wanted

@@ -1,4 +1,4 @@
-"""The watch over the rank before, by a clock that the test turns."""
+"""The heartbeat of the rank before, by a clock that the test turns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from mxlite.comm import watch as watches
-from mxlite.comm.watch import BEAT_S, Watch
+from mxlite.comm import heartbeat as heartbeats
+from mxlite.comm.heartbeat import BEAT_S, Heartbeat
 
 
 class Aborted(Exception):
@@ -40,7 +40,7 @@ class Ring:
 
 
 class Communicator:
-    """As much of a communicator as a watch asks for."""
+    """As much of a communicator as a heartbeat asks for."""
 
     rank, size, step, missing = 0, 2, 7, ""
 
@@ -52,13 +52,13 @@ class Communicator:
 
 
 def watched(monkeypatch, script, process=None):
-    """The communicator of a rank whose watch has seen all of the script; Aborted if it has ended the job."""
+    """The communicator of a rank whose heartbeat has heard the whole script; Aborted if that ends the job."""
     ring = Ring(script, os.getpid() if process is None else process)
     comm = Communicator(ring)
-    monkeypatch.setattr(watches.time, "monotonic", lambda: ring.now)
-    watch = Watch(comm)
-    monkeypatch.setattr(watch, "_rest", lambda: not ring.wait(BEAT_S))
-    watch._run()
+    monkeypatch.setattr(heartbeats.time, "monotonic", lambda: ring.now)
+    heartbeat = Heartbeat(comm)
+    monkeypatch.setattr(heartbeat, "_rest", lambda: not ring.wait(BEAT_S))
+    heartbeat._run()
     return comm
 
 

@@ -1,4 +1,4 @@
-"""The watch that ranks keep over each other: a job with a rank that failed or fell silent ends, and says why.
+"""The heartbeat between ranks: a job with a rank that failed or fell silent ends, and says why.
 
 MPI itself waits for ever where a rank has raised an exception or was stopped. So each rank tells the next one
 twice a second that it is alive, and in which step; a rank from which nothing comes for too long ends the job.
@@ -28,23 +28,22 @@ that is the end. One that is merely busy has the time of `config.rank_silence`."
 _ALIVE, _GOODBYE = 0, 1  # what a message says, besides the step
 
 
-class Watch:
-    """The thread that sends and hears signs of life."""
+class Heartbeat:
+    """The thread that tells the next rank that this one is alive, and listens to the rank before."""
 
     def __init__(self, comm: MPICommunicator) -> None:
         self.comm = comm
         self._ring = comm.ring()
         self._over = False
-        self._thread = threading.Thread(target=self._run, name="mxlite watch", daemon=True)
-        self._hook = sys.excepthook
+        self._thread = threading.Thread(target=self._run, name="mxlite heartbeat", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch; from now on an uncaught exception ends the job."""
+        """Begin; from now on an uncaught exception ends the job."""
         sys.excepthook = self._failed
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell the next rank that this one ends as it should, and stop watching."""
+        """Tell the next rank that this one ends as it should, and stop."""
         if not self._over:
             self._over = True
             self._thread.join()
@@ -60,7 +59,7 @@ class Watch:
         self.end_job(f"rank {self.comm.rank} failed in step {self.comm.step}. The job ends.\n{text}")
 
     def _rest(self) -> bool:
-        """Sleep until it is time to send. False if the watch is over."""
+        """Sleep until it is time to send. False if it is over."""
         for _ in range(NAPS):
             if self._over:
                 break
