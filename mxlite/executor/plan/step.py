@@ -180,7 +180,7 @@ def training_step(
 
     With `scaling` too, an update that overflows is skipped. Outputs beyond the first `count` are only
     watched; so are the gradients at the nodes called `points` (see `watch.py`). Updates read gradients that
-    are summed over `ranks`.
+    are summed over `ranks`; with `shard` each rank keeps only a part of the states of large weights.
     """
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
