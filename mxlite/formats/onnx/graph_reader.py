@@ -181,7 +181,10 @@ class GraphReader:
     def _by(self, convert: Converter, node: OnnxNode) -> Any:
         """The outputs by a converter, in wider integers where no operator takes those of the inputs."""
         try:
-            return convert(node)
+            outputs = convert(node)
+            if outputs is not NotImplemented and (unread := node.unread()):
+                raise NotSupportedError(f"mxlite does not know what {', '.join(unread)} do to it")
+            return outputs
         except NotSupportedError:
             wider = widened(node)
             if wider is None:

@@ -11,6 +11,7 @@ from ...core import FormatError
 from ...core.errors import nearest
 from ..building.errors import NotSupportedError
 from ..building.value import GraphValue
+from .package import onnx_package
 from .sequence import SequenceValue
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class OnnxNode:
         self.attributes = attributes
         self.scope = scope  # the names that bodies of control flow see
         self._read = read
+        self._asked: set[str | int] = set()  # attributes and places of inputs that the converter has seen
 
     # -- inputs ------------------------------------------------------------------------------------
 
@@ -66,6 +68,7 @@ class OnnxNode:
 
     def value(self, place: int) -> Value | None:
         """The input at `place` of either kind, None if it is left out."""
+        self._asked.add(place)
         return self.inputs[place] if place < len(self.inputs) else None
 
     def get(self, place: int) -> GraphValue | None:
@@ -103,7 +106,7 @@ class OnnxNode:
 
     def values_from(self, place: int) -> list[Value]:
         """As `present_from`, sequences among them."""
-        values = self.inputs[place:]
+        values = [self.value(i) for i in range(place, len(self.inputs))]
         if None in values:
             raise self._missing(place + values.index(None))
         return [v for v in values if v is not None]
@@ -137,16 +140,36 @@ class OnnxNode:
 
     def axes(self, place: int, name: str = "axes") -> tuple[int, ...] | None:
         """Axes from the attribute of older opsets or the input of newer ones; None if in neither."""
-        if name in self.attributes:
+        if self.has(name):
             return self.wholes(name)
         return self.known_ints(place, name)
 
     # -- attributes --------------------------------------------------------------------------------
 
     def has(self, name: str) -> bool:
+        self._asked.add(name)
         return name in self.attributes
 
+    def ignore(self, *names: str | int) -> None:
+        """Attributes and places of inputs which the converter knows to change nothing."""
+        self._asked.update(names)
+
+    def unread(self) -> list[str]:
+        """Attributes with a value other than the standard's default, and inputs, that were not read."""
+        inputs = [i for i, v in enumerate(self.inputs) if v is not None and i not in self._asked]
+        names = [n for n, p in self.attributes.items() if n not in self._asked and not self._is_default(p)]
+        return [*names, *(f"input {i + 1}" for i in inputs)]
+
+    def _is_default(self, proto: Any) -> bool:
+        defs = onnx_package().defs
+        try:
+            known = defs.get_schema(self.op, self.version, self.proto.domain).attributes.get(proto.name)
+        except defs.SchemaError:
+            return False
+        return known is not None and known.default_value == proto
+
     def _typed(self, name: str, kind: str, default: Any) -> Any:
+        self._asked.add(name)
         proto = self.attributes.get(name)
         if proto is None:
             if default is ...:

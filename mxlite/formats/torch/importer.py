@@ -98,8 +98,11 @@ def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:
     if reader.missing:
         known = torch_package().export.default_decompositions()
         table = {target: known[target] for target in reader.missing if target in known}
-        if table:
+        try:
             program = decomposed(program, table)
+        except Exception:  # of many kinds: what PyTorch cannot take apart stays missing
+            table = {}
+        if table:
             second = ProgramReader(program, _stored(module, program))
             outputs = second.run()
             reader = second if not second.failures else reader

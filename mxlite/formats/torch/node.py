@@ -15,24 +15,52 @@ Found = Any
 """A value in a program: GraphValue, StoredTensor, a Python number, a list or tuple of these, or None."""
 
 
-class TorchNode:
-    """`n["weight"]` is that tensor, `n.get("bias")` the same or None, `n.plain("stride")` as it is."""
+_WITHOUT_NUMBERS = frozenset(
+    "dtype layout device pin_memory memory_format non_blocking copy generator implicit sparse "
+    "cudnn_enabled cudnn_enable".split()
+)
+"""Arguments that change no number of a result; its type is checked by itself."""
 
-    def __init__(self, node: Any, arguments: dict[str, Found], builder: Builder) -> None:
+_SHAPES = frozenset(
+    "size sizes shape split_size split_sizes chunks sections indices indices_or_sections "
+    "tensor_indices_or_sections output_size steps dim start_dim end_dim other n m end".split()
+)
+"""Arguments that say no more than the shape of the result, where a converter reads that."""
+
+
+class TorchNode:
+    """`n["weight"]` is that tensor, `n.get("bias")` the same or None, `n.plain("stride")` as it is.
+
+    It remembers which arguments the converter reads: `unread` are the others.
+    """
+
+    def __init__(
+        self, node: Any, arguments: dict[str, Found], builder: Builder, defaults: frozenset[str] = frozenset()
+    ) -> None:
         self.node = node
         self.target = str(node.target)
-        self.arguments = arguments
         self.builder = builder
+        self._arguments = arguments
+        self._read = set(defaults | _WITHOUT_NUMBERS)
 
     def plain(self, name: str, default: Any = None) -> Any:
         """An argument that is no tensor: a number, a list of numbers, a text; `default` for None."""
-        value = self.arguments.get(name)
+        self._read.add(name)
+        value = self._arguments.get(name)
         return default if value is None else value
 
     def get(self, name: str) -> GraphValue | None:
         """The tensor, a Python number as a constant, None where it is left out."""
-        value = self.arguments.get(name)
+        value = self.plain(name)
         return None if value is None else self.value(value)
+
+    def ignore(self, *names: str) -> None:
+        """Arguments which the converter knows to change nothing."""
+        self._read.update(names)
+
+    def unread(self) -> dict[str, Found]:
+        """Arguments with a value other than the default that the converter has not read."""
+        return {n: v for n, v in self._arguments.items() if n not in self._read and v is not None}
 
     def __getitem__(self, name: str) -> GraphValue:
         value = self.get(name)
@@ -52,11 +80,11 @@ class TorchNode:
 
     def values(self, name: str) -> list[GraphValue]:
         """A list of tensors."""
-        return [self.value(v) for v in self.arguments.get(name) or ()]
+        return [self.value(v) for v in self.plain(name, ())]
 
     def state(self, name: str) -> GraphValue | None:
         """A buffer as a variable, to be an auxiliary state."""
-        found = self.arguments.get(name)
+        found = self.plain(name)
         return found.variable(self.builder) if isinstance(found, StoredTensor) else None
 
     # -- what the program says of the result --------------------------------------------------------
@@ -64,12 +92,17 @@ class TorchNode:
     @property
     def results(self) -> Any:
         """PyTorch's own description of the result: a tensor without numbers, or a tuple of these."""
+        self._read |= _SHAPES
+        return self._said
+
+    @property
+    def _said(self) -> Any:
         return self.node.meta.get("val")
 
     @property
     def has_dtype(self) -> bool:
         """True if there is one result, and it is a tensor."""
-        return hasattr(self.results, "dtype")
+        return hasattr(self._said, "dtype")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,7 +112,7 @@ class TorchNode:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the only result."""
-        return numpy_dtype(self.results.dtype, "the result")
+        return numpy_dtype(self._said.dtype, "the result")
 
 
 def static_shape(tensor: Any) -> tuple[int, ...]:

@@ -39,11 +39,11 @@ def exported(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> A
         warnings.simplefilter("ignore")  # the exporter's, of PyTorch's own code
         try:
             program = torch.export.export(module, tuple(args), dict(kwargs), strict=False)
+            return decomposed(program, {}) if _writes_in_place(program) else program
         except MXLiteError:
             raise
         except Exception as error:  # of many kinds, by torch's version
             raise _untraceable(module, error) from error
-    return decomposed(program, {}) if _writes_in_place(program) else program
 
 
 def decomposed(program: Any, table: Mapping[Any, Any]) -> Any:

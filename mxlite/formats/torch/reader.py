@@ -31,6 +31,7 @@ class ProgramReader:
         self.missing: set[Any] = set()  # targets without a converter
         self._found: dict[Any, Found] = {}
         self._failed: set[Any] = set()  # nodes that were not converted, or that read one
+        self._absent: dict[Any, str] = {}  # results that no converter computes -> why a reader is refused
 
     def run(self) -> list[tuple[str, GraphValue]]:
         """The outputs that are tensors, by name."""
@@ -70,7 +71,15 @@ class ProgramReader:
                 self._fail(node, self._no_converter(node))
             return
         if node.target is operator.getitem:
-            self._found[node] = self._look_up(node.args[0])[node.args[1]]
+            maker, i = node.args
+            results = self._look_up(maker)
+            found = self._found[node] = results[i] if i < len(results) else None
+            if found is None:
+                self._absent[node] = f"it reads result {i} of {maker.target}, which mxlite does not compute"
+            return
+        absent = [self._absent[argument] for argument in node.all_input_nodes if argument in self._absent]
+        if absent:
+            self._fail(node, absent[0])
             return
         convert = converter(str(node.target))
         if convert is None:
@@ -78,8 +87,12 @@ class ProgramReader:
             return
         self.builder.label = label(node)
         try:
-            result = convert(TorchNode(node, self._arguments(node), self.builder))
+            seen = TorchNode(node, self._arguments(node), self.builder, _defaults(node))
+            result = convert(seen)
             self._check(node, result)
+            if ignored := seen.unread():
+                values = ", ".join(f"{name}={_short(value)}" for name, value in ignored.items())
+                raise NotSupportedError(f"mxlite does not know what {values} does to it")
             self._found[node] = result
         except MXLiteError as error:
             self._fail(node, str(error))
@@ -132,6 +145,8 @@ class ProgramReader:
                 self._moved(spec, value)
             elif kind in ("USER_OUTPUT", "LOSS_OUTPUT") and type(value).__name__ == "Node":
                 found = self._look_up(value)
+                if value in self._absent:
+                    self._fail(value, self._absent[value].replace("it reads", "the network returns"))
                 if isinstance(found, StoredTensor):
                     found = found.constant(self.builder)
                 if isinstance(found, GraphValue):
@@ -152,6 +167,30 @@ class ProgramReader:
     def _fail(self, node: Any, why: str) -> None:
         self._failed.add(node)
         self.failures.append((place(node), why.rstrip(".")))
+
+
+def _defaults(node: Any) -> frozenset[str]:
+    """The arguments that have the value of the schema's default."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return frozenset(str(i) for i in range(len(node.args)))
+    given = {a.name: v for a, v in zip(schema.arguments, node.args)} | node.kwargs
+    return frozenset(
+        a.name
+        for a in schema.arguments
+        if a.has_default_value()
+        and _is_plain(value := given.get(a.name, a.default_value))
+        and value == a.default_value
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str, list, tuple))
+
+
+def _short(value: Any) -> str:
+    """An argument in a message."""
+    return "a tensor" if isinstance(value, (GraphValue, StoredTensor)) else repr(value)
 
 
 def _state_name(signature: Any, placeholder: str) -> str | None:

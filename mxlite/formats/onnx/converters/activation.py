@@ -116,6 +116,7 @@ def dropout(n: OnnxNode) -> Any:
     """Asks at run time whether it trains, whichever mode the model was exported in, as batch normalization
     does; run as written, it drops if the model says so. Each run draws its own mask, so a seed is refused.
     """
+    n.ignore("seed")
     b, x = n.builder, n[0]
     ratio = n.real("ratio", 0.5) if n.version < 12 else float(n.known_number(1, "ratio", 0.5))
     training = n.version >= 12 and bool(n.known_number(2, "training_mode", False))

@@ -17,6 +17,7 @@ MOST_STEPS = 10_000
 
 def branch(n: OnnxNode) -> list[Value]:
     chosen = "then_branch" if n.known_number(0, "cond") else "else_branch"
+    n.ignore("then_branch", "else_branch")  # but for the chosen one
     return n.reader.subgraph(n.graph(chosen), n.scope, [])
 
 

@@ -48,6 +48,7 @@ def convolved(n: OnnxNode, x: GraphValue, weight: GraphValue, bias: GraphValue |
 
 def conv_transpose(n: OnnxNode) -> GraphValue:
     """The whole transposed convolution, then `pads` cut off, or zeros added where the output is larger."""
+    n.ignore("kernel_shape")  # the weight has it
     b, x, weight, bias = n.builder, n[0], n[1], n.get(2)
     rank, group = x.rank - 2, n.whole("group", 1)
     kernel = weight.shape[2:]

@@ -42,6 +42,7 @@ class _Cell:
 
 
 def recurrent(n: OnnxNode) -> tuple[GraphValue, ...]:
+    n.ignore("hidden_size")
     b, x, kind = n.builder, n[0], n.op
     batch_first = n.flag("layout")
     if batch_first:

@@ -59,6 +59,11 @@ def joined(n: OnnxNode) -> GraphValue:
     return b.concat(elements, b.axis(axis, elements[0].rank))
 
 
+def empty(n: OnnxNode) -> SequenceValue:
+    n.ignore("dtype")  # of tensors that are not there yet
+    return SequenceValue()
+
+
 def split(n: OnnxNode) -> SequenceValue:
     """Parts along an axis: of the lengths given, or all of one length, or single places without that axis."""
     b, x = n.builder, n[0]
@@ -102,7 +107,7 @@ CONVERTERS: dict[str, Callable[[OnnxNode], Any]] = {
     "OptionalHasElement": has_element,
     "SequenceAt": at,
     "SequenceConstruct": construct,
-    "SequenceEmpty": lambda n: SequenceValue(),
+    "SequenceEmpty": empty,
     "SequenceErase": erase,
     "SequenceInsert": insert,
     "SequenceLength": length_of,

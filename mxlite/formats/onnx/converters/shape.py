@@ -131,6 +131,7 @@ def concat(n: OnnxNode) -> GraphValue:
 
 
 def split(n: OnnxNode) -> tuple[GraphValue, ...]:
+    n.ignore("num_outputs")
     b, x = n.builder, n[0]
     axis = b.axis(n.whole("axis", 0), x.rank)
     sizes = n.axes(1, "split")

@@ -11,8 +11,9 @@ from ..node import TorchNode
 from .arithmetic import in_result_type
 
 _UNARY = {
-    "abs": "abs", "acos": "arccos", "asin": "arcsin", "atan": "arctan", "ceil": "ceil", "cos": "cos",
-    "cosh": "cosh", "digamma": "digamma", "erf": "erf", "erfinv": "erfinv", "exp": "exp", "expm1": "expm1",
+    "abs": "abs", "acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh",
+    "atan": "arctan", "atanh": "arctanh", "ceil": "ceil", "cos": "cos", "cosh": "cosh",
+    "digamma": "digamma", "erf": "erf", "erfinv": "erfinv", "exp": "exp", "expm1": "expm1",
     "floor": "floor", "lgamma": "gammaln", "log": "log", "log10": "log10", "log1p": "log1p", "log2": "log2",
     "log_sigmoid": "log_sigmoid", "mish": "mish", "neg": "negative", "reciprocal": "reciprocal",
     "relu": "relu", "rsqrt": "rsqrt", "sigmoid": "sigmoid", "sign": "sign", "silu": "silu", "sin": "sin",
@@ -66,11 +67,34 @@ def prelu(n: TorchNode) -> GraphValue:
     return b.op("LeakyReLU", x, weight, act_type="prelu")
 
 
+_SATURATED = 20
+"""From here on log(1 + exp(x)) is x in float32."""
+
+
 def softplus(n: TorchNode) -> GraphValue:
-    b, beta = n.builder, float(n.plain("beta", 1.0))
-    if beta == 1:
-        return b.op("softplus", n["self"])
-    return b.op("softplus", n["self"] * beta) * (1 / beta)
+    """log(1 + exp(beta x)) / beta; x itself where beta x is above the threshold."""
+    b, x, beta = n.builder, n["self"], float(n.plain("beta", 1.0))
+    threshold = float(n.plain("threshold", _SATURATED))
+    out = b.op("softplus", x) if beta == 1 else b.op("softplus", x * beta) * (1 / beta)
+    return out if threshold >= _SATURATED else b.where(x * beta > threshold, x, out)
+
+
+def rounded_to(n: TorchNode) -> GraphValue:
+    """The nearest numbers with `decimals` digits behind the point; halves go to the even one."""
+    x, decimals = n["self"], int(n.plain("decimals", 0))
+    if decimals == 0:
+        return rounded(x)
+    scale = float(10 ** abs(decimals))
+    return rounded(x * scale) * (1 / scale) if decimals > 0 else rounded(x * (1 / scale)) * scale
+
+
+def safe_softmax(n: TorchNode) -> GraphValue:
+    """softmax, and 0 with gradient 0 along an axis where all numbers are minus infinity."""
+    b, x = n.builder, in_result_type(n)
+    axis = b.axis(n.plain("dim"), x.rank)
+    empty = b.reduce("max", x, [axis]).equals(float("-inf"))
+    zero = b.full((), 0, x.dtype)
+    return b.where(empty, zero, b.op("softmax", b.where(empty, zero, x), axis=axis))
 
 
 def glu(n: TorchNode) -> GraphValue:
@@ -88,12 +112,11 @@ def threshold(n: TorchNode) -> GraphValue:
 
 def dropout(n: TorchNode) -> GraphValue:
     """Asks at run time whether it trains; dropped already here where the module itself never drops."""
-    x, p = n.get("input"), float(n.plain("p", 0.5))
-    trains = n.plain("train", True)
-    if not trains or p == 0:
-        return x if x is not None else n["self"]
-    axes = tuple(range(2, n["input"].rank)) if "feature_dropout" in n.target else ()
-    return n.builder.op("Dropout", n["input"], p=p, axes=axes)
+    x, p = n["input"], float(n.plain("p", 0.5))
+    if not n.plain("train", True) or p == 0:
+        return x
+    axes = tuple(range(2, x.rank)) if "feature_dropout" in n.target else ()
+    return n.builder.op("Dropout", x, p=p, axes=axes)
 
 
 def native_dropout(n: TorchNode) -> tuple[Any, ...]:
@@ -117,20 +140,25 @@ def detached(n: TorchNode) -> GraphValue:
 
 
 def converted(n: TorchNode) -> GraphValue:
+    n.ignore("other")  # the result's type is known
     return in_result_type(n)
 
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     **{name: _unary(ours) for name, ours in _UNARY.items()},
     "_log_softmax": softmax,
+    "_safe_softmax": safe_softmax,
     "_softmax": softmax,
     "_to_copy": converted,
     "alias": copy,
+    "positive": copy,
     "clone": copy,
     "contiguous": copy,
     "detach": detached,
     "detach_": detached,
     "dropout": dropout,
+    "erfc": lambda n: n.builder.reverse("sub", n.builder.op("erf", n["self"]), 1.0),
+    "exp2": lambda n: n.builder.reverse("power", n["self"], 2.0),
     "elu": elu,
     "feature_dropout": dropout,
     "gelu": gelu,
@@ -144,7 +172,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "native_dropout": native_dropout,
     "prelu": prelu,
     "relu6": hard_tanh,
-    "round": lambda n: rounded(n["self"]),
+    "round": rounded_to,
     "selu": selu,
     "softmax": softmax,
     "softplus": softplus,

@@ -83,6 +83,17 @@ def remainder(n: TorchNode) -> GraphValue:
     return b.op("broadcast_mod", left, right)
 
 
+def truncated_remainder(n: TorchNode) -> GraphValue:
+    """fmod: self - trunc(self / other) * other, which has the sign of `self`."""
+    b = n.builder
+    left, right = operands(n, n.dtype)
+    if not isinstance(left, GraphValue) or not is_float(n.dtype):
+        raise NotSupportedError("fmod of whole numbers, or of a number and a tensor")
+    whole = b.op("BlockGrad", b.op("trunc", combined(n, "div", left, right)))
+    times = b.binary("mul", whole, right) if isinstance(right, GraphValue) else whole * float(right)
+    return b.binary("sub", left, times)
+
+
 def power(n: TorchNode) -> GraphValue:
     b = n.builder
     left, right = operands(n, n.dtype, "self", "exponent")
@@ -93,6 +104,40 @@ def power(n: TorchNode) -> GraphValue:
         if simple is not None and is_float(left.dtype):
             return b.op(simple, left)
     return b.binary("power", left, right)
+
+
+def arctangent(n: TorchNode) -> GraphValue:
+    b = n.builder
+    return b.op("arctan2", *expand_both(b.cast(n["self"], n.dtype), b.cast(n["other"], n.dtype)))
+
+
+def log_of_sum(n: TorchNode) -> GraphValue:
+    """log(exp(a) + exp(b)) = max + log(1 + exp(-|a - b|)), where the gap of equal infinities is 0."""
+    b = n.builder
+    left, right = expand_both(n["self"], n["other"])
+    gap = b.where(left.equals(right), b.full((), 0, left.dtype), b.binary("sub", left, right))
+    rest = b.op("softplus", b.op("negative", b.op("abs", gap)))
+    return b.binary("add", b.binary("maximum", left, right), rest)
+
+
+def special(n: TorchNode) -> GraphValue:
+    """isnan, isinf, isfinite: an infinite number times 0 is no number, either."""
+    b, x = n.builder, n["self"]
+    if "isnan" in n.target:
+        return b.compare("not_equal", x, x)
+    if "isinf" in n.target:
+        return b.op("abs", x).equals(float("inf"))
+    return (x * 0.0).equals(0)
+
+
+def without_nan(n: TorchNode) -> GraphValue:
+    """nan_to_num: other numbers in the place of those that are none, or infinite."""
+    b, x = n.builder, n["self"]
+    most = float(np.finfo(x.dtype).max)
+    places = [(float("inf"), n.plain("posinf", most)), (float("-inf"), n.plain("neginf", -most))]
+    for place, number in places:
+        x = b.where(x.equals(place), b.full((), float(number), x.dtype), x)
+    return b.where(b.compare("not_equal", x, x), b.full((), float(n.plain("nan", 0.0)), x.dtype), x)
 
 
 def _compare(kind: str) -> Callable[[TorchNode], GraphValue]:
@@ -204,6 +249,8 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "add": _binary("add"),
     "addcdiv": addcmul,
     "addcmul": addcmul,
+    "arctan2": arctangent,
+    "atan2": arctangent,
     "bitwise_and": _bits("and"),
     "bitwise_not": negation,
     "bitwise_or": _bits("or"),
@@ -217,12 +264,16 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "floor_divide": division,
     "__and__": _bits("and"),
     "__or__": _bits("or"),
+    "fmod": truncated_remainder,
     "ge": _compare("greater_equal"),
     "greater": _compare("greater"),
     "gt": _compare("greater"),
+    "hypot": lambda n: n.builder.op("broadcast_hypot", n["self"], n["other"]),
+    **dict.fromkeys(("isfinite", "isinf", "isnan"), special),
     "le": _compare("lesser_equal"),
     "less": _compare("lesser"),
     "lerp": lerp,
+    "logaddexp": log_of_sum,
     "logical_and": _logic("and"),
     "logical_not": negation,
     "logical_or": _logic("or"),
@@ -233,6 +284,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "minimum": _binary("minimum"),
     "mul": _multiplied,
     "multiply": _multiplied,
+    "nan_to_num": without_nan,
     "ne": _compare("not_equal"),
     "pow": power,
     "remainder": remainder,

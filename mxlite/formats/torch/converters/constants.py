@@ -21,12 +21,17 @@ def linspace(n: TorchNode) -> GraphValue:
 
 
 def _filled(number: float) -> Callable[[TorchNode], GraphValue]:
-    return lambda n: n.builder.full(n.shape, number, n.dtype)
+    def convert(n: TorchNode) -> GraphValue:
+        n.ignore("self")
+        return n.builder.full(n.shape, number, n.dtype)
+
+    return convert
 
 
 def full(n: TorchNode) -> GraphValue:
     """full, full_like, new_full, scalar_tensor; fill with a tensor expands it."""
     b = n.builder
+    n.ignore("self")
     number = n.plain("fill_value", n.plain("value", n.plain("s")))
     if isinstance(number, (bool, int, float)):
         return b.full(n.shape, number, n.dtype)
@@ -36,6 +41,7 @@ def full(n: TorchNode) -> GraphValue:
 
 def copied(n: TorchNode) -> GraphValue:
     """copy: `src` in the type and shape of `self`."""
+    n.ignore("self")
     return n.builder.expand(n.builder.cast(n["src"], n.dtype), n.shape)
 
 
@@ -51,6 +57,7 @@ def tril_places(n: TorchNode) -> GraphValue:
 
 def asserted(n: TorchNode) -> None:
     """An assertion that the exporter has checked; it has no result."""
+    n.ignore(*n.unread())
 
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {

@@ -16,6 +16,8 @@ def embedding(n: TorchNode) -> GraphValue:
     """`padding_idx` matters to the gradient alone: that row gets none."""
     b, weight, places = n.builder, n["weight"], n["indices"]
     padding = n.plain("padding_idx", -1)
+    if n.plain("scale_grad_by_freq", False):
+        raise NotSupportedError("an embedding whose gradient is scaled by how often a row is read")
     if padding >= 0 and weight.array is None:
         keep = np.ones((weight.shape[0], 1), weight.dtype)
         keep[padding] = 0
@@ -27,18 +29,43 @@ def embedding(n: TorchNode) -> GraphValue:
 
 
 def embedding_bag(n: TorchNode) -> tuple[Any, ...]:
-    """Bags of one length each, or offsets that are known."""
-    b, weight, places = n.builder, n["weight"], n["indices"]
-    offsets = n["offsets"]
-    if offsets.array is None or n.plain("per_sample_weights") is not None:
-        raise NotSupportedError("an embedding bag whose offsets are inputs, or with weights")
+    """Bags whose offsets are known: sums, means, weighted sums."""
+    b, weight, places, offsets = n.builder, n["weight"], n["indices"], n["offsets"]
+    padding = n.plain("padding_idx", -1)
+    each = n.get("per_sample_weights")
+    if offsets.array is None or n.plain("scale_grad_by_freq", False) or n.plain("mode", 0) == 2:
+        raise NotSupportedError(
+            "an embedding bag whose offsets are inputs, whose gradient is scaled, or of largest numbers"
+        )
     starts = offsets.array.tolist()
-    lengths = np.diff([*starts, places.size])
-    if len(set(lengths.tolist())) != 1 or n.plain("mode", 0) == 2:
-        raise NotSupportedError("an embedding bag of different lengths, or of largest numbers")
-    rows = b.op("Embedding", places, weight, input_dim=weight.shape[0], output_dim=weight.shape[1])
-    rows = b.reshape(rows, (len(starts), int(lengths[0]), weight.shape[1]))
-    return b.reduce("mean" if n.plain("mode", 0) == 1 else "sum", rows, [1], False), None, None, None
+    ends = [*starts[1:], places.size]
+    if n.plain("include_last_offset", False):
+        starts, ends = starts[:-1], starts[1:]
+    lengths = [end - start for start, end in zip(starts, ends)]
+    if starts[:1] != [0] or ends[-1] != places.size:
+        raise NotSupportedError("embedding bags of a part of the indices")
+    rows, width = weight.shape
+    found = b.op("Embedding", places, weight, input_dim=rows, output_dim=width)
+    if padding >= 0:
+        kept = b.cast(b.compare("not_equal", places, padding), weight.dtype)
+        each = kept if each is None else b.binary("mul", each, kept)
+    if each is not None:
+        found = b.binary("mul", found, b.reshape(each, (places.size, 1)))
+    if len(set(lengths)) == 1:
+        bags = b.reshape(found, (len(lengths), lengths[0], width))
+        out = b.reduce("sum", bags, [1], False)
+    else:
+        of_bag = np.repeat(np.arange(len(lengths)), lengths)[:, None].repeat(width, 1)
+        none = b.full((len(lengths), width), 0, weight.dtype)
+        out = b.op("scatter_elements", none, b.constant(of_bag, np.int64), found, axis=0, reduction="add")
+    if n.plain("mode", 0) == 1:
+        of_bag = np.arange(len(lengths))[:, None] == np.repeat(np.arange(len(lengths)), lengths)
+        counts = b.constant(of_bag.sum(1), weight.dtype)
+        if padding >= 0:
+            counts = b.matmul(b.constant(of_bag, weight.dtype), b.reshape(kept, (places.size,)))
+        counts = b.binary("maximum", counts, 1.0)
+        out = b.binary("div", out, b.reshape(counts, (len(lengths), 1)))
+    return out, None, None, None
 
 
 def index_select(n: TorchNode) -> GraphValue:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ...building import GraphValue, NotSupportedError
 from ...building.contraction import contracted
 from ..node import TorchNode
+from .arithmetic import expand_both
 
 
 def linear(n: TorchNode) -> GraphValue:
@@ -25,10 +28,13 @@ def matmul(n: TorchNode) -> GraphValue:
     return n.builder.matmul(n["self"], n[name])
 
 
+_FACTORS = {"addmm": ("mat1", "mat2"), "addmv": ("mat", "vec"), "baddbmm": ("batch1", "batch2")}
+
+
 def added_product(n: TorchNode) -> GraphValue:
-    """addmm, baddbmm: beta * self + alpha * product"""
+    """addmm, addmv, baddbmm: beta * self + alpha * product"""
     b = n.builder
-    first, second = ("mat1", "mat2") if "addmm" in n.target else ("batch1", "batch2")
+    first, second = _FACTORS[n.target.split(".")[1]]
     product = b.matmul(n[first], n[second])
     alpha, beta = n.plain("alpha", 1), n.plain("beta", 1)
     product = product if alpha == 1 else product * float(alpha)
@@ -54,13 +60,49 @@ def bilinear(n: TorchNode) -> GraphValue:
     return out if bias is None else b.binary("add", out, bias)
 
 
+def inverse(n: TorchNode) -> GraphValue:
+    return n.builder.op("linalg_inverse", n["A"])
+
+
+def solution(n: TorchNode) -> GraphValue:
+    """linalg_solve of systems with matrices on the right: inverse(A) B."""
+    b, matrix, right = n.builder, n["A"], n["B"]
+    if not n.plain("left", True) or right.rank != matrix.rank:
+        raise NotSupportedError("systems from the right, or with a vector on the right side")
+    return b.matmul(b.op("linalg_inverse", matrix), right)
+
+
+def cholesky(n: TorchNode) -> GraphValue:
+    if n.plain("upper", False):
+        raise NotSupportedError("the upper factor of Cholesky")
+    return n.builder.op("linalg_potrf", n["self"])
+
+
+def crossed(n: TorchNode) -> GraphValue:
+    """The cross product along an axis of three."""
+    b = n.builder
+    left, right = expand_both(n["self"], n["other"])
+    axis = b.axis(n.plain("dim", -1), left.rank)
+    turned = [
+        [b.op("take", v, b.constant(np.array(o)), axis=axis) for o in ([1, 2, 0], [2, 0, 1])]
+        for v in (left, right)
+    ]
+    (a1, a2), (b1, b2) = turned
+    return b.binary("sub", b.binary("mul", a1, b2), b.binary("mul", a2, b1))
+
+
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "addmm": added_product,
+    "addmv": added_product,
     "baddbmm": added_product,
     "bilinear": bilinear,
     "bmm": matmul,
     "dot": matmul,
     "einsum": einsum,
+    "linalg_cholesky": cholesky,
+    "linalg_cross": crossed,
+    "linalg_inv": inverse,
+    "linalg_solve": solution,
     "linear": linear,
     "matmul": matmul,
     "mm": matmul,

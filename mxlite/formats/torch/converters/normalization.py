@@ -99,6 +99,7 @@ def group_norm(n: TorchNode) -> GraphValue:
 
 def instance_norm(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["input"]
+    n.ignore("use_input_stats", "running_var", "momentum")
     if n.plain("running_mean") is not None:
         raise NotSupportedError("instance normalization with moving averages")
     gamma, beta = _affine(n, x.shape[1:2])

@@ -15,6 +15,7 @@ def bernoulli(n: TorchNode) -> GraphValue:
     Stochastic depth and dropout that is written out divide it by `p`, which gives 1 then: as with dropout,
     nothing is dropped after training.
     """
+    n.ignore("self")
     p = float(n.plain("p", 0.5))
     ones = n.builder.full(n.shape, 1, n.dtype)
     return ones * p if p in (0.0, 1.0) else n.builder.op("Dropout", ones, p=1 - p) * p
@@ -22,6 +23,7 @@ def bernoulli(n: TorchNode) -> GraphValue:
 
 def _drawn(operator: str) -> Callable[[TorchNode], GraphValue]:
     def convert(n: TorchNode) -> GraphValue:
+        n.ignore("self")
         return n.builder.reshape(n.builder.op(operator, shape=n.shape, dtype=str(n.dtype)), n.shape)
 
     return convert

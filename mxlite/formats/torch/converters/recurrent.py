@@ -14,6 +14,7 @@ _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn_tanh", "rnn_relu": "rnn
 def recurrent(n: TorchNode) -> tuple[GraphValue, ...]:
     """PyTorch's order of gates is ours; its weights become one vector, all matrices before all biases."""
     b, x = n.builder, n["input"]
+    n.ignore("train")  # dropout between layers asks at run time
     mode = _KINDS[n.target.split(".")[1]]
     if n.plain("batch_sizes") is not None:
         raise NotSupportedError("packed sequences")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...building import GraphValue
+from ...building import GraphValue, is_float
 from ..node import TorchNode
 
 
@@ -16,7 +16,7 @@ def axes_of(n: TorchNode) -> tuple[list[int] | None, bool]:
     """(axes or None for all, keepdims)"""
     axes = n.plain("dim")
     axes = [axes] if isinstance(axes, int) else axes
-    return (list(axes) if axes else None), bool(n.plain("keepdim", False))
+    return (list(axes) if axes and n["self"].rank else None), bool(n.plain("keepdim", False))
 
 
 def _reduction(kind: str) -> Callable[[TorchNode], GraphValue]:
@@ -25,6 +25,25 @@ def _reduction(kind: str) -> Callable[[TorchNode], GraphValue]:
         return b.reduce(kind, b.cast(x, n.dtype), *axes_of(n))
 
     return convert
+
+
+def product(n: TorchNode) -> GraphValue:
+    """prod, whose gradient is right where an element is 0: there it is the product of the others.
+
+    The operator's own, as in MXNet, is the product divided by the element.
+    """
+    b, x = n.builder, n.builder.cast(n["self"], n.dtype)
+    axes, keep = axes_of(n)
+    if not is_float(x.dtype):
+        return b.reduce("prod", x, axes, keep)
+    zero, one, none = x.equals(0), b.full((), 1, x.dtype), b.full((), 0, x.dtype)
+    others = b.reduce("prod", b.where(zero, one, x), axes, keep)
+    count = b.reduce("sum", b.cast(zero, x.dtype), axes, keep)
+    single = b.reduce("sum", b.where(zero, x, none), axes, keep)  # 0, but for its gradient
+    out = b.where(count.equals(0), others, none)
+    return b.binary(
+        "add", out, b.where(count.equals(1), b.binary("mul", b.op("BlockGrad", others), single), none)
+    )
 
 
 def _extreme(kind: str) -> Callable[[TorchNode], Any]:
@@ -36,8 +55,10 @@ def _extreme(kind: str) -> Callable[[TorchNode], Any]:
             return b.binary("maximum" if kind == "max" else "minimum", x, n["other"])
         axes, keep = axes_of(n)
         values = b.reduce(kind, x, axes, keep)
-        if axes is None or n.target.startswith(f"aten.a{kind}"):
+        if n.plain("dim") is None or n.target.startswith(f"aten.a{kind}"):
             return values
+        if axes is None:
+            return values, b.full((), 0, np.int64)
         return values, _places(n, f"arg{kind}", x, axes[0], keep)
 
     return convert
@@ -67,26 +88,54 @@ def variance(n: TorchNode) -> Any:
     correction = n.plain("correction")
     correction = int(n.plain("unbiased", True)) if correction is None else correction
     chosen = range(x.rank) if axes is None else axes
-    count = prod(x.shape[i] for i in chosen)
+    freedom = prod(x.shape[i] for i in chosen) - correction
     mean = b.reduce("mean", x, axes, True)
     total = b.reduce("sum", b.op("square", b.binary("sub", x, mean)), axes, keep)
-    out = total * (1 / max(count - correction, 1e-30))
+    out = total * (1 / freedom if freedom > 0 else float("inf"))  # 0 / 0 is no number
     out = b.op("sqrt", out) if n.target.startswith("aten.std") else out
     return (out, b.reduce("mean", x, axes, keep)) if "_mean" in n.target else out
 
 
 def norm(n: TorchNode) -> GraphValue:
-    """p-norms of vectors: p 1, 2 or infinite."""
+    """p-norms of vectors; a length of 0 has the gradient 0."""
     b, x = n.builder, n["self"]
-    p = n.plain("p", n.plain("ord", 2))
+    p = float(n.plain("p", n.plain("ord", 2)))
     axes, keep = axes_of(n)
-    if p == 2:
-        return b.op("sqrt", b.reduce("sum", b.op("square", x), axes, keep))
+    if p == 2 and x.rank:
+        return b.reduce("norm", x, axes, keep)
+    if p == 0:
+        return b.reduce("sum", b.cast(b.compare("not_equal", x, 0), x.dtype), axes, keep)
     size = b.op("abs", x)
-    if p == float("inf"):
-        return b.reduce("max", size, axes, keep)
-    total = b.reduce("sum", size if p == 1 else b.binary("power", size, float(p)), axes, keep)
-    return total if p == 1 else b.binary("power", total, 1 / float(p))
+    if p in (float("inf"), float("-inf")):
+        return b.reduce("max" if p > 0 else "min", size, axes, keep)
+    if p == 1:
+        return b.reduce("sum", size, axes, keep)
+    return _power(b.reduce("sum", _power(size, p), axes, keep), 1 / p)
+
+
+def _power(x: GraphValue, exponent: float) -> GraphValue:
+    """x ** exponent for x >= 0; below exponent 1 the slope at 0 is 0 instead of infinite."""
+    b = x.builder
+    if exponent >= 1 or exponent < 0:
+        return b.binary("power", x, exponent)
+    zero = x.equals(0)
+    root = b.binary("power", b.where(zero, b.full((), 1, x.dtype), x), exponent)
+    return b.where(zero, b.full((), 0, x.dtype), root)
+
+
+def _of_numbers(kind: str) -> Callable[[TorchNode], GraphValue]:
+    """nansum, nanmean: over what is a number."""
+
+    def convert(n: TorchNode) -> GraphValue:
+        b, x = n.builder, n.builder.cast(n["self"], n.dtype)
+        missing = b.compare("not_equal", x, x)
+        axes, keep = axes_of(n)
+        total = b.reduce("sum", b.where(missing, b.full((), 0, x.dtype), x), axes, keep)
+        if kind == "sum":
+            return total
+        return b.binary("div", total, b.reduce("sum", b.cast(x.equals(x), x.dtype), axes, keep))
+
+    return convert
 
 
 def log_sum_exp(n: TorchNode) -> GraphValue:
@@ -94,6 +143,7 @@ def log_sum_exp(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
     axes, keep = axes_of(n)
     top = b.op("BlockGrad", b.reduce("max", x, axes))
+    top = b.where(b.op("abs", top).equals(float("inf")), b.full((), 0, x.dtype), top)
     total = b.binary("add", b.op("log", b.reduce("sum", b.op("exp", b.binary("sub", x, top)), axes)), top)
     return b.reshape(total, n.shape) if not keep else total
 
@@ -114,7 +164,7 @@ def _truth(kind: str) -> Callable[[TorchNode], GraphValue]:
 
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
-    **{name: _reduction(name) for name in ("sum", "mean", "prod")},
+    **{name: _reduction(name) for name in ("sum", "mean")},
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), variance),
     "all": _truth("min"),
     "amax": _extreme("max"),
@@ -122,6 +172,8 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "any": _truth("max"),
     "argmax": _place("argmax"),
     "argmin": _place("argmin"),
+    "nanmean": _of_numbers("mean"),
+    "nansum": _of_numbers("sum"),
     "cumprod": cumulative,
     "cumsum": cumulative,
     "linalg_vector_norm": norm,
@@ -129,4 +181,5 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "max": _extreme("max"),
     "min": _extreme("min"),
     "norm": norm,
+    "prod": product,
 }

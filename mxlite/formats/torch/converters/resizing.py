@@ -24,11 +24,17 @@ def upsampled(n: TorchNode) -> GraphValue:
     x, shape = n["input"] if n.plain("input") is not None else n["self"], n.shape
     name = n.target.split(".")[1].removeprefix("_").removeprefix("upsample_")
     mode = name.rstrip("d").rstrip("123").removesuffix("_aa").removesuffix("-exact").removesuffix("_exact")
+    corners = bool(n.plain("align_corners", False))
     given = n.plain("scale_factors")
-    factors = list(given) if given else [m / d for d, m in zip(x.shape[2:], shape[2:])]
+    if not given:
+        each = [
+            n.plain(f"scales{end}") for end in ("_d", "_h", "_w", "") if n.plain(f"scales{end}") is not None
+        ]
+        given = each if len(each) == x.rank - 2 else None
+    # between corners the distance of results follows from the lengths, and a given scale is not read
+    factors = list(given) if given and not corners else [m / d for d, m in zip(x.shape[2:], shape[2:])]
     plans = {i: (shape[i], float(f), (0.0, 1.0)) for i, f in enumerate(factors, 2)}
     exact = "exact" in name
-    corners = bool(n.plain("align_corners", False))
     coordinates = "align_corners" if corners else "half_pixel" if mode != "nearest" or exact else "asymmetric"
     how = Interpolation(
         mode=_MODES[mode],
@@ -54,5 +60,5 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
         "upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa".split(),
         upsampled,
     ),
-    "grid_sampler": grid_sampled,
+    **dict.fromkeys(("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), grid_sampled),
 }

@@ -94,6 +94,48 @@ def stacked(n: TorchNode) -> GraphValue:
     return b.concat([b.reshape(v, (*dims[:axis], 1, *dims[axis:])) for v in values], axis)
 
 
+def joined_upright(n: TorchNode) -> GraphValue:
+    """hstack, vstack, dstack, column_stack: with the axes that each gives to what has fewer."""
+    b, kind = n.builder, n.target.split(".")[1]
+    values = [b.cast(v, n.dtype) for v in n.values("tensors")]
+    rank = len(n.shape)
+    grown = []
+    for v in values:
+        dims = v.shape
+        if len(dims) < rank:
+            alone = {
+                "vstack": (1, *dims),
+                "column_stack": (v.size, 1),
+                "dstack": ((1,) * (2 - len(dims)) + dims + (1,))[-3:],
+            }
+            dims = alone.get(kind, (v.size,))
+        grown.append(b.reshape(v, dims))
+    axis = {"vstack": 0, "dstack": 2}.get(kind, min(1, rank - 1))
+    return b.concat(grown, axis)
+
+
+def diagonal(n: TorchNode) -> GraphValue:
+    """The diagonal of two axes, which becomes the last axis."""
+    b, x = n.builder, n["self"] if n.plain("self") is not None else n["A"]
+    first, second = b.axis(n.plain("dim1", 0), x.rank), b.axis(n.plain("dim2", 1), x.rank)
+    rest = [i for i in range(x.rank) if i not in (first, second)]
+    rows, columns = x.shape[first], x.shape[second]
+    offset = n.plain("offset", 0)
+    count = n.shape[-1]
+    start = offset if offset >= 0 else -offset * columns
+    places = start + np.arange(count) * (columns + 1)
+    flat = b.reshape(b.transpose(x, (*rest, first, second)), (*(x.shape[i] for i in rest), rows * columns))
+    return b.op("take", flat, b.constant(places, np.int64), axis=len(rest))
+
+
+def trace(n: TorchNode) -> GraphValue:
+    b, x = n.builder, n["self"]
+    places = np.arange(min(x.shape)) * (x.shape[1] + 1)
+    return b.reduce(
+        "sum", b.op("take", b.reshape(x, (x.size,)), b.constant(places, np.int64), axis=0), None, False
+    )
+
+
 def split(n: TorchNode) -> tuple[GraphValue, ...]:
     """split, split_with_sizes, chunk, unsafe_*: the lengths are those of PyTorch's results."""
     b, x = n.builder, n["self"]
@@ -234,11 +276,16 @@ def unfolded(n: TorchNode) -> GraphValue:
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     **dict.fromkeys(
-        "view reshape flatten unsqueeze squeeze unflatten _unsafe_view view_as reshape_as".split(), reshaped
+        "view reshape flatten unsqueeze squeeze unflatten _unsafe_view view_as reshape_as ravel".split(),
+        reshaped,
     ),
     **dict.fromkeys("split split_with_sizes chunk unsafe_split unsafe_chunk tensor_split".split(), split),
     **dict.fromkeys("pad constant_pad_nd".split(), pad),
     **dict.fromkeys([f"{k}_pad{r}d" for k in ("reflection", "replication") for r in (1, 2, 3)], pad),
+    **dict.fromkeys(("hstack", "vstack", "dstack", "column_stack"), joined_upright),
+    "diagonal": diagonal,
+    "linalg_diagonal": diagonal,
+    "trace": trace,
     "cat": joined,
     "concat": joined,
     "concatenate": joined,

@@ -1,0 +1,113 @@
+"""Arguments of PyTorch's operators: each changes the network as it changes the module, or is refused."""
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is where these modules come from")
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import mxlite as mx
+from mxlite.formats.building import NotSupportedError
+from mxlite.formats.torch.table import CONVERTERS
+
+from .peer import compare
+
+pytestmark = pytest.mark.torch
+
+
+class Scaled(nn.Module):
+    """Calls a function of weight * x."""
+
+    def __init__(self, call, shape):
+        super().__init__()
+        self.call, self.weight = call, nn.Parameter(torch.ones(shape))
+
+    def forward(self, x):
+        return self.call(self.weight * x)
+
+
+CALLS = {
+    "softplus-threshold": lambda x: F.softplus(x, beta=3, threshold=0.2),
+    "round-decimals": lambda x: x + torch.round(x, decimals=2),
+    "round-tens": lambda x: x + torch.round(x * 100, decimals=-1),
+    "norm-least": lambda x: torch.linalg.vector_norm(x, -float("inf"), dim=1),
+    "norm-count": lambda x: torch.linalg.vector_norm(torch.relu(x), 0, dim=1) + x.sum(1),
+    "interpolate-corners": lambda x: F.interpolate(
+        x[None], scale_factor=1.7, mode="linear", align_corners=True, recompute_scale_factor=False
+    ),
+    "variance-of-a-part": lambda x: torch.var(x, 1, correction=2),
+    "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)),
+    "fmod": lambda x: torch.fmod(x, 0.3),
+    "diagonal": lambda x: torch.diagonal(x, offset=1),
+    "cross": lambda x: torch.linalg.cross(x[:, :3], x[:, 1:4]),
+    "columns": lambda x: torch.column_stack((x[:, 0], x, x.sum(1))),
+    "nan_to_num": lambda x: torch.nan_to_num(torch.where(x > 0.5, float("inf"), x), posinf=2.0) * x,
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_argument_does_what_it_does_in_pytorch(name):
+    torch.manual_seed(0)
+    compare(Scaled(CALLS[name], (4, 6)), (torch.randn(4, 6),))
+
+
+ZEROS = {
+    "norm": lambda x: torch.linalg.vector_norm(x, 2, dim=1),
+    "norm-root": lambda x: torch.linalg.vector_norm(x, 0.5, dim=1),
+    "normalize": lambda x: F.normalize(x, dim=1),
+    "prod": lambda x: torch.prod(x, 1),
+    "logsumexp": lambda x: torch.logsumexp(torch.where(x == 0, -float("inf"), x), 1).clamp(min=-9),
+    "masked-softmax": lambda x: torch.ops.aten._safe_softmax(x.masked_fill(x == 0, -float("inf")), 1),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_gradients_at_zero_are_numbers_as_in_pytorch(name):
+    x = torch.randn(4, 3)
+    x[0] = 0
+    x[1, 1] = 0
+    compare(Scaled(ZEROS[name], (4, 3)), (x,))
+
+
+class Bags(nn.Module):
+    """Means of rows that are no padding, of bags of different lengths."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(7, 3, **how)
+        self.starts = torch.tensor([0, 2, 6])
+
+    def forward(self, x):
+        return self.bag(x, self.starts)
+
+
+@pytest.mark.parametrize(
+    "how", [{"mode": "mean", "padding_idx": 2}, {"mode": "sum", "padding_idx": 2}, {"mode": "mean"}]
+)
+def test_bags_of_different_lengths_leave_out_padding(how):
+    compare(Bags(**how), (torch.tensor([1, 2, 3, 2, 5, 6, 2, 2]),))
+
+
+REFUSED = {
+    "scaled by how often": (lambda x: F.embedding(x.long(), torch.ones(5, 2), scale_grad_by_freq=True)),
+    "returns result 1 of aten.max_pool2d_with_indices": (
+        lambda x: F.max_pool2d(x.view(1, 1, 4, 6), 2, return_indices=True)
+    ),
+    "largest numbers": (
+        lambda x: F.embedding_bag(x[0].long(), torch.ones(5, 2), torch.tensor([0, 2]), mode="max")[0]
+    ),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_has_no_counterpart_is_refused(said):
+    with pytest.raises(NotSupportedError, match=said):
+        mx.from_torch(Scaled(REFUSED[said], (4, 6)), torch.ones(4, 6))
+
+
+def test_an_argument_that_a_converter_does_not_read_is_refused(monkeypatch):
+    monkeypatch.setitem(CONVERTERS, "aten.roll", lambda n: n["self"])
+    with pytest.raises(NotSupportedError, match=r"does not know what shifts=\[2\], dims=\[1\] does to it"):
+        mx.from_torch(Scaled(lambda x: torch.roll(x, 2, 1), (4, 6)), torch.ones(4, 6))
