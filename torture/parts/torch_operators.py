@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from torture.allowance import Allowance, Outcome
 
 CASES = 10_000
+SMALL = 12
 
 
 def run(allowance: Allowance) -> Outcome:
