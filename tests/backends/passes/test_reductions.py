@@ -185,3 +185,18 @@ def test_a_result_that_an_array_only_repeats_is_computed_again():
     assert places == (0,), "from the data, not from the array in which the mean is repeated"
     _, outputs = computation_of(made, ((6, 8),))
     assert outputs["output0"].shape == (6, 1)
+
+
+def test_groups_of_different_domains_stay_apart():
+    """A sum whose terms belong to a chain of vectors and to a reduction of matrices, and a sum of that."""
+    x, a, b = (mx.sym.var(n) for n in "xab")
+    rows = mx.sym.negative(mx.sym.mean(mx.sym.exp(x), axis=1)) * 0.1
+    symbol = mx.sym.MakeLoss(mx.sym.sum((a * b) * 0.9 + rows))
+    exe = symbol.simple_bind(mx.cpu(), x=(60, 40), a=(60,), b=(60,))
+    given = {n: np.random.default_rng(i).standard_normal(exe.arg_dict[n].shape) for i, n in enumerate("xab")}
+    exe.copy_params_from({n: mx.nd.array(v) for n, v in given.items()})
+    (out,) = exe.forward(is_train=True)
+    wanted = (given["a"] * given["b"] * 0.9 - np.exp(given["x"]).mean(1) * 0.1).sum()
+    np.testing.assert_allclose(out.asnumpy(), [wanted], rtol=1e-4)
+    exe.backward()
+    np.testing.assert_allclose(exe.grad_dict["x"].asnumpy(), -np.exp(given["x"]) * 0.1 / 40, rtol=1e-4)

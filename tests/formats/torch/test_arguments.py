@@ -111,3 +111,29 @@ def test_an_argument_that_a_converter_does_not_read_is_refused(monkeypatch):
     monkeypatch.setitem(CONVERTERS, "aten.roll", lambda n: n["self"])
     with pytest.raises(NotSupportedError, match=r"does not know what shifts=\[2\], dims=\[1\] does to it"):
         mx.from_torch(Scaled(lambda x: torch.roll(x, 2, 1), (4, 6)), torch.ones(4, 6))
+
+
+class Loss(nn.Module):
+    """Cross-entropy of weight * x."""
+
+    def __init__(self, **how):
+        super().__init__()
+        self.weight, self.loss = nn.Parameter(torch.ones(6, 5)), nn.CrossEntropyLoss(**how)
+
+    def forward(self, x, target):
+        return self.loss(self.weight * x, target)
+
+
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.5, 2.0, 1.0, 3.0, 0.1])], ids=["plain", "weights"])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("ignored", [-100, 2])
+def test_smoothed_labels_leave_out_what_is_ignored(weight, reduction, ignored):
+    target = torch.tensor([0, 4, ignored, 3, 2, ignored])
+    loss = Loss(weight=weight, reduction=reduction, ignore_index=ignored, label_smoothing=0.1)
+    compare(loss, (torch.randn(6, 5), target))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_probabilities_are_weighed_by_class(smoothing):
+    loss = Loss(weight=torch.tensor([0.5, 2.0, 1.0, 3.0, 0.1]), label_smoothing=smoothing)
+    compare(loss, (torch.randn(6, 5), torch.softmax(torch.randn(6, 5), 1)))

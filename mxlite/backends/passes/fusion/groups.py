@@ -105,6 +105,10 @@ class GroupSearch:
         """True if `node` can be a member of `group`."""
         return bool(group.key == key)
 
+    def merges(self, group: Group, other: Group) -> bool:
+        """True if two groups that a node can join can become one."""
+        return bool(group.key == other.key)
+
     def wanted(self, node: Node) -> list[int]:
         """The outputs of a node that are read."""
         return [i for i in range(node.num_outputs) if Entry(node, i) in self.last_use]
@@ -121,6 +125,8 @@ class GroupSearch:
         chosen: list[Group] = []
         for group in near:
             if group.closed or group.until <= at or not self._fits([*chosen, group], node):
+                continue
+            if not all(self.merges(c, group) for c in chosen):
                 continue
             if self._costs([*chosen, group], node) <= 0:
                 chosen.append(group)

@@ -128,6 +128,10 @@ class _ReductionSearch(GroupSearch):
         shapes = {self._shape(e, marks) for e in read if prod(self.graph.shapes[e]) != 1}
         return member.formula.is_whole and len(shapes) == 1 and prod(shapes.pop()) == key[0]
 
+    def merges(self, group: Group, other: Group) -> bool:
+        """True if they have one domain. A node may have joined one of them as a member of fewer axes."""
+        return super().merges(group, other) and common_marks(map(self._marks, (group, other))) is not None
+
     def take(self, group: Group, node: Node) -> None:
         if prod(self.members[node].formula.domain) != group.key[0]:
             made = (e for e in self._read(node, group) if prod(self.graph.shapes[e]) != 1)

@@ -31,27 +31,37 @@ def class_loss(n: TorchNode) -> GraphValue:
     if alone:
         x, target = b.reshape(x, (1, *x.shape)), b.reshape(target, (1, *target.shape))
     if is_float(target.dtype) or smoothing:
-        return _soft(n, x, target, weight, smoothing, how)
+        return b.reshape(_soft(n, x, target, weight, smoothing, how), n.shape)
     return b.reshape(of_classes(kind, x, target, weight, n.plain("ignore_index", -100), how), n.shape)
 
 
 def _soft(
     n: TorchNode, x: GraphValue, target: GraphValue, weight: GraphValue | None, smoothing: float, how: str
 ) -> GraphValue:
+    """Cross-entropy of probabilities, or of class numbers that are smoothed, with weights of the classes."""
     b, classes = n.builder, x.shape[1]
-    if weight is not None:
-        raise NotSupportedError("cross-entropy with probabilities or smoothing, and weights of classes")
     logs = b.op("log_softmax", x, axis=1)
+    weighed = logs
+    if weight is not None:
+        weighed = b.binary("mul", logs, b.reshape(weight, (classes, *(1,) * (x.rank - 2))))
     if is_float(target.dtype):
+        n.ignore("ignore_index")
         wanted = target if not smoothing else target * (1 - smoothing) + smoothing / classes
-        each = b.op("negative", b.reduce("sum", b.binary("mul", wanted, logs), [1], False))
+        each = b.op("negative", b.reduce("sum", b.binary("mul", wanted, weighed), [1], False))
         return each if how == "none" else b.reduce(how, each, None, False)
-    if n.plain("ignore_index", -100) >= 0:
-        raise NotSupportedError("cross-entropy with smoothing and an ignored class")
-    picked = b.op("nll_loss", logs, target, reduction=how)
-    spread = b.op("negative", b.reduce("mean", logs, [1], False))
-    spread = spread if how == "none" else b.reduce(how, spread, None, False)
-    return b.binary("add", b.reshape(picked, spread.shape) * (1 - smoothing), spread * smoothing)
+    counted = b.compare("not_equal", target, n.plain("ignore_index", -100))
+    places = b.where(counted, target, b.full((), 0, target.dtype))
+    shares = b.cast(counted, x.dtype)
+    if weight is not None:
+        shares = b.binary("mul", shares, b.op("take", weight, places, axis=0))
+    picked = b.binary("mul", b.op("nll_loss", logs, places, reduction="none"), shares)
+    spread = b.op("negative", b.reduce("mean", weighed, [1], False))
+    spread = b.where(counted, spread, b.full((), 0, x.dtype))
+    each = b.binary("add", picked * (1 - smoothing), spread * smoothing)
+    if how == "none":
+        return each
+    total = b.reduce("sum", each, None, False)
+    return total if how == "sum" else b.binary("div", total, b.reduce("sum", shares, None, False))
 
 
 def nll_forward(n: TorchNode) -> tuple[Any, ...]:
