@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...building import GraphValue, is_float, NotSupportedError
+from ...building import GraphValue, is_float
 from ...building.losses import class_loss as of_classes
 from ..node import TorchNode
 from .arithmetic import expand_both, squared_error
