@@ -23,6 +23,9 @@ class Case:
     seed: int
 
 
+SWEEPING = 8
+"""One network of this many has no layers, only reductions and what is done around them."""
+
 Motifs = Sequence[tuple[Callable[[Draft], Value], int]]
 
 
@@ -35,15 +38,21 @@ def draw(seed: int) -> Case:
 
 
 def _drawn(d: Draft, seed: int) -> Case:
-    family = d.one_of(("images", "images", "images", "rows", "rows", "sequences", "sequences"))
-    _begin(d, family)
-    own: Motifs = motifs_images.MOTIFS if family == "images" else motifs_rows.MOTIFS
-    motifs = [m for m, weight in own for _ in range(2 * weight)] + [
-        m for m, w in motifs_any.MOTIFS for _ in range(w)
-    ]
-    if family == "images":
-        motifs += [m for m, _ in motifs_rows.MOTIFS]
-    wanted, tries = d.one_of((1, 2, 3, 4, 5, 6)), 0
+    if seed % SWEEPING == 6:
+        family, wanted = "sweeps", d.one_of((4, 6, 8, 11))
+        motifs = [m for m, w in motifs_any.SWEEPS for _ in range(w)]
+        _begin(d, family)
+    else:
+        family = d.one_of(("images", "images", "images", "rows", "rows", "sequences", "sequences"))
+        _begin(d, family)
+        own: Motifs = motifs_images.MOTIFS if family == "images" else motifs_rows.MOTIFS
+        motifs = [m for m, weight in own for _ in range(2 * weight)] + [
+            m for m, w in motifs_any.MOTIFS for _ in range(w)
+        ]
+        if family == "images":
+            motifs += [m for m, _ in motifs_rows.MOTIFS]
+        wanted = d.one_of((1, 2, 3, 4, 5, 6))
+    tries = 0
     while wanted > 0 and tries < 60:
         wanted -= d.attempt(d.one_of(motifs))
         tries += 1
@@ -57,7 +66,18 @@ def _begin(d: Draft, family: str) -> None:
     """Data, of sizes that often coincide."""
     kind = d.one_of(("coincide", "coincide", "sixteen", "odd", "ones", "common", "common"))
     n = d.one_of((1, 2, 3, 4, 5))
-    if family == "images":
+    if family == "sweeps":
+        rows, columns = d.one_of(((40, 24), (6, 5), (24, 24), (16, 60)))
+        d.widths, shape = {
+            "coincide": ((rows,), (rows, rows)),
+            "sixteen": ((columns, 16), (n, rows, columns)),
+            "odd": ((5, columns), (rows, columns)),
+            "ones": ((1, rows), d.one_of(((rows, 1, columns), (1, rows), (rows, 1)))),
+            "common": ((rows, columns), (rows, columns)),
+        }[kind]
+        d.there.append(d.variable((rows,), "data", "parameter"))
+        d.there.append(d.variable((rows,), "data", "parameter"))
+    elif family == "images":
         d.widths, shape = {
             "coincide": ((4, 8), (4, 4, 4, 4)),
             "sixteen": ((16,), (2, 3, 16, 16)),

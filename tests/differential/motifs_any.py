@@ -135,6 +135,24 @@ def reduce(d: Draft) -> Value:
     return d.call("reshape", y, shape=tuple(n for i, n in enumerate(shape) if i not in axis))
 
 
+def sweep(d: Draft) -> Value:
+    """A reduction over any axes, all of them too, of what is bent first; often bent afterwards."""
+    x = d.pick()
+    shape = d.shape(x)
+    count = int(d.rng.integers(1, len(shape) + 1))
+    axis = tuple(sorted(map(int, d.rng.permutation(len(shape))[:count])))
+    op = d.one_of(("mean", "mean", "max", "min", "sum", "norm"))
+    if op == "norm":
+        d.require(count <= 2)
+        x = d.call("_plus_scalar", d.call("square", x), scalar=1.0)
+    elif d.chance(0.6):
+        x = bend(d, x)
+    y = d.call(op, x, axis=axis, keepdims=d.chance(0.6))
+    if op in ("sum", "norm"):
+        y = d.call("_mul_scalar", y, scalar=1 / 32)
+    return bend(d, y) if d.chance(0.5) else y
+
+
 def softmax(d: Draft) -> Value:
     x = d.pick(lambda s: len(s) >= 2)
     op = d.one_of(("softmax", "log_softmax", "softmin"))
@@ -213,6 +231,9 @@ def product(d: Draft) -> Value:
 def dropout(d: Draft) -> Value:
     return d.call("Dropout", d.pick(), p=d.one_of((0.2, 0.5)))
 
+
+SWEEPS = ((chain, 2), (branch, 1), (broadcast, 5), (join, 4), (sweep, 6), (reduce, 3), (softmax, 1))
+"""The motifs of networks whose numbers are only computed: what reductions are fused with."""
 
 MOTIFS = (
     (chain, 5), (branch, 2), (broadcast, 4), (nothing_left, 1), (join, 4), (reduce, 2), (softmax, 1),

@@ -200,3 +200,22 @@ def test_groups_of_different_domains_stay_apart():
     np.testing.assert_allclose(out.asnumpy(), [wanted], rtol=1e-4)
     exe.backward()
     np.testing.assert_allclose(exe.grad_dict["x"].asnumpy(), -np.exp(given["x"]) * 0.1 / 40, rtol=1e-4)
+
+
+def test_what_an_earlier_sweep_computed_is_not_written_by_a_later_one(monkeypatch):
+    """The gradient reads tanh(x) again, which only the first of its two sweeps computes."""
+    x = mx.sym.var("x")
+    least = mx.sym.broadcast_add(mx.sym.min(x, axis=0, keepdims=True), x)
+    length = mx.sym.norm(mx.sym.square(mx.sym.tanh(x)) + 1.0, axis=(0, 1), keepdims=True)
+    symbol = mx.sym.MakeLoss(mx.sym.sum(mx.sym.broadcast_add(least, length)))
+
+    def gradient() -> np.ndarray:
+        exe = symbol.simple_bind(mx.cpu(), x=(40, 60))
+        exe.arg_dict["x"][:] = np.random.default_rng(0).standard_normal((40, 60))
+        exe.forward(is_train=True)
+        exe.backward()
+        return exe.grad_dict["x"].asnumpy()
+
+    got = gradient()
+    monkeypatch.setenv("MXLITE_KERNELS", "reference")
+    np.testing.assert_allclose(got, gradient(), rtol=1e-4, atol=1e-5)

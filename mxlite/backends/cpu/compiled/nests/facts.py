@@ -184,7 +184,8 @@ class NestFacts:
         ((root, place),) = whole.items()
         if place.dtype != "float32" or not all(place.mask):
             return {}
-        there = set(self.needed([self.operands[i][0] for i in self.levels[-1]], {}))
+        before = dict.fromkeys(i for level in self.levels[:-1] for i in level)
+        there = set(self.needed([self.operands[i][0] for i in self.levels[-1]], before))
         for value in reversed(self.needed([root], {})):
             is_expensive = any(
                 self.names[i] in EXPENSIVE and not self.is_unit[i] for i in self.needed([value], {})
