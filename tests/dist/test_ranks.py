@@ -24,6 +24,10 @@ def test_stores_and_trainers_that_ranks_share():
     assert run("stores.py", 3, "3") == "stores agree\n"
 
 
+def test_sync_batch_norm_has_the_statistics_of_all_ranks():
+    assert run("norms.py", 2) == "norms agree\n"
+
+
 def test_ranks_go_on_where_they_stopped(tmp_path):
     assert run("resuming.py", 2, str(tmp_path)) == "resumed\n"
 
