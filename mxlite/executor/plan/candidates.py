@@ -283,6 +283,8 @@ class Candidates:
         if self.request.shard == "auto" and self.request.may_shard:
             sharded = self._lowered(self._step(self.simple, shard=True), order, light)
             found.append((sharded.problem, SHARDED))
+            order_alone = reorder(sharded.listed, sharded.step.num_constant)
+            found.append((self._in_order(sharded, order_alone, overlap=False), f"{SHARDED}, {WAITING}"))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
         other = reorder_within(usual.listed, alone, usual.step.num_constant)
