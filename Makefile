@@ -7,12 +7,13 @@ ARGS ?=
 PYTHON ?=
 export PYTHON
 
-.PHONY: help demo demo-ranks test check bench torture docs cudnn-plans clean
+.PHONY: help demo demo-ranks demo-gpt test check bench torture docs cudnn-plans clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo    train a 1001-layer ResNet inside 32 MiB"
 	@echo "make demo-ranks   two processes train together, 1.2 MiB for each"
+	@echo "make demo-gpt     two processes train a GPT in 10 MiB each, which do not do for one"
 	@echo "make test    everything CI runs: format, lint, types, layers, tests"
 	@echo "make check   the same without the tests"
 	@echo "make bench   every benchmark in benchmarks/"
@@ -28,6 +29,10 @@ demo:
 demo-ranks:
 	@scripts/bootstrap dev
 	.venv/bin/python -m mxlite.launch -n 2 examples/train_distributed.py --budget 1.2MiB $(ARGS)
+
+demo-gpt:
+	@scripts/bootstrap dev
+	.venv/bin/python -m mxlite.launch -n 2 examples/train_gpt.py $(ARGS)
 
 test:
 	scripts/check $(ARGS)

@@ -3,10 +3,18 @@
 Start reading at `communicator.py`. `python -m mxlite.launch -n 4 train.py` starts a job.
 """
 
-from .agreement import dissenters as dissenters, in_words as in_words, shown as shown
+from .agreement import (
+    dissenters as dissenters,
+    gathered as gathered,
+    in_words as in_words,
+    shown as shown,
+)
 from .buckets import bucket_workspace as bucket_workspace, buckets as buckets, sum_bucket as sum_bucket
 from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
 from .ordered_sum import (
+    own_parts as own_parts,
+    parts as parts,
+    PIECE as PIECE,
     reduce_and_gather as reduce_and_gather,
     shard_length as shard_length,
     sum_over_ranks as sum_over_ranks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,17 @@ def dissenters(comm: Communicator, text: str) -> list[int]:
     If two texts are equally frequent, that of the lower rank counts as right.
     """
     own = np.frombuffer(hashlib.blake2b(text.encode(), digest_size=_DIGEST).digest(), np.uint8)
-    every = np.zeros((comm.size, _DIGEST), np.uint8)
-    every[comm.rank] = own
-    comm.wait(comm.all_gather(every.reshape(-1), [_DIGEST] * comm.size))
-    digests = [row.tobytes() for row in every]
+    digests = [row.tobytes() for row in gathered(comm, own)]
     usual = max(digests, key=digests.count)
     return [rank for rank, digest in enumerate(digests) if digest != usual]
+
+
+def gathered(comm: Communicator, own: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """(ranks, ...): what each rank gives as `own`, a small array, of one shape and type on all."""
+    every = np.zeros((comm.size, *own.shape), own.dtype)
+    every[comm.rank] = own
+    comm.wait(comm.all_gather(every.reshape(-1).view(np.uint8), [own.nbytes] * comm.size))
+    return every
 
 
 def shown(comm: Communicator, text: str, rank: int) -> str:

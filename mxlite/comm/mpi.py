@@ -19,6 +19,7 @@ import numpy as np
 
 from ..core import config
 from ..core.errors import MXLiteError
+from . import job_table
 from .communicator import Alone, Communicator, Request
 
 PARTING_S = 0.2
@@ -44,6 +45,7 @@ class MPICommunicator(Communicator):
         self._mpi = mpi
         self._world = mpi.COMM_WORLD.Dup()
         self.rank, self.size = self._world.rank, self._world.size
+        self._row = job_table.row_of(config.job_table(), self.rank, os.getpid())
         self.library = str(mpi.Get_library_version()).partition("\n")[0].rstrip("\0 ")
 
     @staticmethod
@@ -68,6 +70,19 @@ class MPICommunicator(Communicator):
             )
         return MPICommunicator(MPI)
 
+    @property
+    def step(self) -> int:
+        """Steps of training that this rank has begun."""
+        return int(self._row[job_table.STEP])
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._row[job_table.STEP] = step
+
+    def leave(self) -> None:
+        """Tell the launcher that this rank ends as it should."""
+        self._row[job_table.STATE] = job_table.ENDED
+
     def all_to_all(self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]) -> Request:
         byte = self._mpi.BYTE
         parts = [send, (sent, _starts(sent)), byte], [receive, (received, _starts(received)), byte]
@@ -84,6 +99,7 @@ class MPICommunicator(Communicator):
         return _Pending(self._world.Ibarrier())
 
     def abort(self, status: int) -> None:
+        self._row[job_table.STATE] = job_table.ABORTED
         sys.stdout.flush()
         sys.stderr.flush()
         time.sleep(PARTING_S)

@@ -16,7 +16,7 @@ next piece leaves when the one before it is summed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,18 @@ def shard_length(count: int, itemsize: int, ranks: int) -> int:
     step = PIECE // itemsize
     whole, rest = divmod(count, step)
     return whole * -(-step // ranks) + -(-rest // ranks)
+
+
+def own_parts(count: int, step: int, ranks: int, rank: int) -> Iterator[slice]:
+    """The parts that `rank` adds up of an array of `count` elements in pieces of `step`, in their order.
+
+    It keeps them one after another: `shard_length` elements, fewer where other ranks have longer parts.
+    """
+    for at in range(0, count, step):
+        lengths = parts(min(step, count - at), ranks)
+        start = at + sum(lengths[:rank])
+        if lengths[rank]:
+            yield slice(start, start + lengths[rank])
 
 
 def sum_over_ranks(comm: Communicator, array: Any, work: Any) -> None:

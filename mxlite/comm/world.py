@@ -60,3 +60,4 @@ def _leave(heartbeat: Heartbeat) -> None:
     with suppress(Exception):  # a failure that nobody looks at ends no program
         get_engine().wait_all()
     heartbeat.stop()
+    heartbeat.comm.leave()

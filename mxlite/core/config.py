@@ -193,6 +193,11 @@ def rank_silence() -> int:
     return _integer("MXLITE_RANK_SILENCE_S", 60, 0)
 
 
+def job_table() -> str | None:
+    """The file in which ranks tell `mxlite.launch` what they do, which has made it; None without one."""
+    return os.environ.get("MXLITE_JOB_TABLE")
+
+
 def openmp_waits() -> bool:
     """True if the user has set how long OpenMP's threads spin before they sleep."""
     return "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ

@@ -26,21 +26,24 @@ def size() -> int:
     return current().size
 
 
+def differing(text: str) -> list[int]:
+    """The ranks whose `text` differs from that of most; every rank calls it at the same point of the program."""
+    from .exchange import barrier
+
+    if current().size == 1:
+        return []
+    barrier()  # nothing else is sent meanwhile
+    return dissenters(current(), text)
+
+
 def agree(what: str, *texts: str) -> None:
     """Raise BindError on every rank unless `texts` are the same on all. `what` names them in the error, which
     shows those that differ.
 
     All ranks call it at the same point of the program.
     """
-    from .exchange import barrier
-
-    comm = current()
-    if comm.size == 1:
-        return
-    barrier()  # nothing else is sent meanwhile
-    text = "; ".join(texts)
-    others = dissenters(comm, text)
-    if others:
+    comm, text = current(), "; ".join(texts)
+    if others := differing(text):
         usual = next(rank for rank in range(comm.size) if rank not in others)
         theirs, right = (shown(comm, text, rank).split("; ") for rank in (others[0], usual))
         differ = [(a, b) for a, b in zip(theirs, right) if a != b] or [(theirs[-1], right[-1])]

@@ -177,10 +177,11 @@ class ExecutorGroup:
         steps: LazySteps,
         lowered: Lowered,
         template: Template | None = None,
+        of: Mapping[str, int] | None = None,
     ) -> Arrival:
         """Effect of one of the steps of `asked` joining as (owner, key), replacing the present member there.
 
-        `lowered` is any of them: all have the same arrays outside the arena.
+        `lowered` is any of them, and owns `of` outside the arena as far as `steps` know.
 
         Changes nothing. Raises MemoryBudgetError, whose `least_feasible_bytes` is a budget for all members
         together that are in use, including the new one and those that are expected.
@@ -195,19 +196,21 @@ class ExecutorGroup:
         while True:
             there = (m._planned.train for m in stay.values())
             fixed = beside.fixed([lowered, *there, *(e.lowered for e in coming)])
+            own = steps.owning(fixed, lowered.problem.fixed_bytes if of is None else of)
+            others = [e.steps.owning(fixed, e.lowered.problem.fixed_bytes) for e in coming]
             try:
-                plan = steps.owning(fixed).plan(budget, template)
+                plan = own.plan(budget, template)
                 plans = {k: self._within(k[0], m, fixed, budget) for k, m in stay.items()}
                 if budget is not None:
-                    for e in coming:
-                        e.steps.owning(fixed).plan(budget)
+                    for other in others:
+                        other.plan(budget)
                 return Arrival((owner, key), plan, plans)
             except MemoryBudgetError as error:
                 if not spare:
-                    programs = [(asked, steps)]
-                    programs += [(m._planned.asked, _as_it_is(m.memory_plan)) for m in stay.values()]
-                    programs += [(e.candidates, e.steps) for e in coming]
-                    raise self._refused(error, programs, fixed) from None
+                    programs = [(asked, own)]
+                    programs += [(m._planned.asked, _as_it_is(m.memory_plan, fixed)) for m in stay.values()]
+                    programs += [(e.candidates, other) for e, other in zip(coming, others)]
+                    raise self._refused(error, programs) from None
                 del stay[spare.pop(0)]
 
     def admit(self, arrival: Arrival, executor: Executor) -> None:
@@ -239,7 +242,9 @@ class ExecutorGroup:
         member = self.members[key]
         backend, train = member._backend, member._planned.train
         template = self.templates[key[0]][0]
-        arrival = self.plan(*key, member._planned.asked, _steps_of(member.memory_plan), train, template)
+        plan = member.memory_plan
+        of = plan.problem.fixed_bytes
+        arrival = self.plan(*key, member._planned.asked, _steps_of(plan), train, template, of)
         if _whole(arrival.plan).tasks is not train.problem.tasks:
             return False
         planned = replace(member._planned, train_plan=arrival.plan)
@@ -280,7 +285,8 @@ class ExecutorGroup:
     def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
         """A member's plan when `fixed` bytes are not for the arena: its present one if that still fits."""
         plan = member.memory_plan
-        problem, steps = replace(plan.problem, fixed_bytes=fixed), _steps_of(plan).owning(fixed)
+        problem = replace(plan.problem, fixed_bytes=fixed)
+        steps = _steps_of(plan).owning(fixed, plan.problem.fixed_bytes)
         whole = replace(_whole(plan), fixed_bytes=fixed)
         plan = replace(
             plan, schedule=replace(plan.schedule, problem=problem), budget_bytes=budget, steps=steps
@@ -290,7 +296,7 @@ class ExecutorGroup:
         return replace(plan_memory(whole, budget, template=self.templates[owner][0]), steps=steps)
 
     def _refused(
-        self, error: MemoryBudgetError, programs: Sequence[tuple[Candidates, LazySteps]], fixed: Fixed
+        self, error: MemoryBudgetError, programs: Sequence[tuple[Candidates, LazySteps]]
     ) -> MemoryBudgetError:
         """The error with a budget for all `programs`, based on the one that needs most of the arena.
 
@@ -299,7 +305,7 @@ class ExecutorGroup:
         asked, _ = programs[0]
         refused, fit = [(error, asked)], []
         if others := len(programs) - 1:
-            all_of_them = [(a, _least(steps.owning(fixed), error.budget_bytes)) for a, steps in programs]
+            all_of_them = [(a, _least(steps, error.budget_bytes)) for a, steps in programs]
             found = [(least, a) for a, (least, _) in all_of_them if least is not None]
             refused = sorted(found or refused, key=lambda r: -r[0].least_feasible_bytes)
             fit = [a for a, (least, _) in all_of_them if least is None and a is not refused[0][1]]
@@ -357,9 +363,10 @@ def _steps_of(plan: MemoryPlan) -> LazySteps:
     return plan.steps if isinstance(plan.steps, LazySteps) else LazySteps.of(_whole(plan))
 
 
-def _as_it_is(plan: MemoryPlan) -> LazySteps:
-    """The step of `plan` alone, as its program is lowered, with advice of those who know its network."""
-    return _steps_of(plan).only(_whole(plan))
+def _as_it_is(plan: MemoryPlan, fixed: Fixed) -> LazySteps:
+    """The step of `plan` alone where `fixed` bytes are not for the arena, with advice of those who know its
+    network."""
+    return _steps_of(plan).only(_whole(plan)).owning(fixed, plan.problem.fixed_bytes)
 
 
 class Arrival:

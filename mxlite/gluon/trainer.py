@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ..comm import current
-from ..core import replacing, StateError
+from ..core import StateError
 from ..core.errors import ArgumentError, FormatError, OpAttributeError, RangeError
 from ..core.wanted import number, wanted
 from ..dist import Sums
@@ -17,8 +17,8 @@ from ..dist.exchange import broadcast_into
 from ..module import kvstore as kvstores
 from ..module.kvstore import DistributedStore
 from ..module.optim import optimizer as opt
+from ..module.saved import shards
 from ..ndarray import NDArray
-from ..ndarray.files.stored import FileSource
 from .blocks.deferred_call import deferred_step
 from .parameters.parameter import Parameter
 from .parameters.parameter_dict import ParameterDict
@@ -234,22 +234,18 @@ class Trainer:
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states, counts and settings."""
-        packed = self.updater.packed(dump_optimizer=True)
-        with replacing(fname) as file:
-            for piece in packed.pieces():
-                file.write(piece)
+        shards.write(fname, self.updater.tree(dump_optimizer=True))
 
     def load_states(self, fname: str) -> None:
         """Continue from `save_states`. FormatError if the file is damaged, or of another optimizer."""
-        source = FileSource.opened(fname)
         updater = self.updater
-        updater.take_states(source)
+        updater.take_states(shards.read(fname).tree)
         if unknown := [i for i in updater.states if i not in self._names]:
             raise FormatError(
                 f"{fname} has states of parameter {unknown[0]}, and there are {len(self._params)}."
             )
         for other in self._updaters[1:]:
-            other.take_states(FileSource.opened(fname))
+            other.take_states(shards.read(fname).tree)
 
 
 def _shared_store(kvstore: Any) -> DistributedStore | None:

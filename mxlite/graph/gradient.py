@@ -100,6 +100,7 @@ def backward(
     head_gradients: Mapping[int, Entry],
     again: FindOp | None = None,
     starts: int | None = None,
+    find_op: FindOp | None = None,
 ) -> tuple[Graph, list[Entry | None]]:
     """The training graph of `graph` and the gradient of each of `wrt`, None where there is none.
 
@@ -110,10 +111,11 @@ def backward(
 
     With `again` (names to operators) the gradients can be differentiated themselves: they are written with
     operators (`Op.derivative`) if an operator has such a rule. An operator without one gets its usual
-    gradient node, and differentiating through that one raises DerivativeError.
+    gradient node, and differentiating through that one raises DerivativeError. `find_op` is needed for
+    operators that have only such a rule, and no gradient node.
     """
     wanted = carries_gradient(graph, wrt)
-    walk = _ReversePass(wanted, again)
+    walk = _ReversePass(wanted, again, find_op)
     for i, e in enumerate(graph.outputs):
         if i in head_gradients and e in wanted:
             walk.begin(e, head_gradients[i])
@@ -131,9 +133,10 @@ class _ReversePass:
     """One reverse pass over the nodes: the gradient accumulated so far at each entry, `parts`, and the nodes
     created for it, `made`. `wanted` are the entries that gradients may flow to."""
 
-    def __init__(self, wanted: Container[Entry], again: FindOp | None) -> None:
+    def __init__(self, wanted: Container[Entry], again: FindOp | None, find_op: FindOp | None) -> None:
         self.wanted = wanted
         self.again = again
+        self.find_op = find_op
         self.parts: dict[Entry, Entry] = {}
         self.made: list[Node] = []
 
@@ -175,6 +178,8 @@ class _ReversePass:
             )
         elif op.grad_op is not None:
             self.call(node, arrived, op.grad_op)
+        elif op.derivative is not None and self.find_op is not None:
+            self.write(node, arrived, self.find_op)
 
     def write(self, node: Node, arrived: Mapping[str, Entry | None], again: FindOp) -> None:
         """Write the gradients with operators, as `Op.derivative` says."""
@@ -229,9 +234,10 @@ def carries_gradient(graph: Graph, wrt: Sequence[Entry]) -> set[Entry]:
         if op is None:
             continue
         makes = op.grad_op.output_names(node.attrs) if op.grad_op else ()
+        written = op.derivative is not None and op.grad_op is None
         for name, e in zip(node.input_names, node.inputs):
             passes = f"d_{name}" in makes or _gradient_is(op, name) is not None or node.forward is not None
-            if e in wanted and passes:
+            if e in wanted and (passes or written):
                 wanted.update(node.outputs)
                 break
     return wanted

@@ -20,6 +20,7 @@ from pathlib import Path
 from ..comm import Communicator, join
 from ..core import config
 from ..core.errors import MissingFileError, MXLiteError
+from . import job
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -56,7 +57,7 @@ def _ranks(text: str) -> int:
 
 
 def _start(ranks: int, command: Sequence[str]) -> None:
-    """Replace this process by mpiexec, the one installed beside this Python if there is one."""
+    """Run mpiexec, the one installed beside this Python if there is one. Does not return."""
     beside = Path(sys.executable).with_name("mpiexec")
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
@@ -64,7 +65,9 @@ def _start(ranks: int, command: Sequence[str]) -> None:
             "There is no mpiexec to start ranks with. Install it with: pip install 'mxlite[mpi]'"
         )
     line = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mxlite.launch", *command]
-    os.execv(mpiexec, line)
+    if not hasattr(os, "pidfd_open"):  # it is a system whose processes cannot be watched
+        os.execv(mpiexec, line)
+    sys.exit(job.run(line, ranks))
 
 
 def _run(comm: Communicator, program: str, arguments: Sequence[str]) -> None:

@@ -57,6 +57,7 @@ class Binding:
         self.monitor: Any = None
         self._shown: Executor | None = None  # to the monitor
         self._executor: Executor | None = None
+        self._ranks = 1  # for which it was planned
         self._graph: Graph | None = None  # while it waits, with shapes and types
         self._loss_scale: Asked | None = None
 
@@ -215,7 +216,8 @@ class Binding:
         """Plan training, with the update of `optimizer` if there is one. Nothing changes if that fails."""
         before = self.optimizer, self.plan_gradients, self.waits, self.forward_only
         now = optimizer, True, False, False
-        if optimizer is None and before == now:  # the same step, with other bytes beside it
+        has_ranks = self._ranks == self.options["ranks"]
+        if optimizer is None and before == now and has_ranks:  # the same step, with other bytes beside it
             self._expect_others(*self.shapes)
             if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
                 return
@@ -364,6 +366,7 @@ class Binding:
         return self._requests() if self.plan_gradients else {}
 
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
+        self._ranks = self.options["ranks"]
         if not self.waits:
             self._expect_others(data, labels)
         graph = self.symbol.graph if self._graph is None else self._graph

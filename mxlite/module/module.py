@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, replacing, StateError
+from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, StateError
 from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
 from ..core.wanted import wanted, wanted_path
@@ -19,7 +19,6 @@ from ..io import DataDesc
 from ..memplan import Device
 from ..memplan.cost.device import device_of
 from ..memplan.cost.rank_link import RankLink
-from ..ndarray.files.stored import FileSource
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
 from .argument_names import ArgumentNames
@@ -30,8 +29,7 @@ from .metrics.counting import Counting
 from .metrics.metric_base import EvalMetric
 from .optim import states
 from .optim.loss_scale import LossScale
-from .saved import resume
-from .saved.statefile import Packed
+from .saved import resume, shards
 from .training import Training
 
 
@@ -396,21 +394,21 @@ class Module(BoundModule):
             self.logger.info('Saved optimizer state to "%s-%04d.states"', prefix, epoch)
 
     def save_optimizer_states(self, fname: str) -> None:
-        """Write the optimizer's states (mxlite's own form; never a pickle)."""
-        with replacing(fname) as file:
-            self._packed_states().write(file)
+        """Write the optimizer's states (mxlite's own form; never a pickle).
+
+        Where ranks share the states, all of them call it, and each writes its part beside `fname`.
+        """
+        shards.write(fname, self._state_tree())
 
     def load_optimizer_states(self, fname: str) -> None:
-        """Read what `save_optimizer_states` wrote; MXNet's pickles are refused."""
-        self._restore_states(FileSource.opened(wanted_path("load_optimizer_states: fname", fname)))
-
-    def _packed_states(self) -> Packed:
+        """Read what `save_optimizer_states` wrote, on any number of ranks; MXNet's pickles are refused."""
+        path = wanted_path("load_optimizer_states: fname", fname)
         self.need(params=True, optimizer=True)
-        return self._training.packed_states(self._binding)
+        self._training.restore_states(shards.read(path).tree, self._binding)
 
-    def _restore_states(self, source: FileSource) -> None:
+    def _state_tree(self) -> dict[str, Any]:
         self.need(params=True, optimizer=True)
-        self._training.restore_states(source, self._binding)
+        return self._training.state_tree(self._binding)
 
     # -- going on after a stop -----------------------------------------------------------------
 
@@ -425,24 +423,33 @@ class Module(BoundModule):
     def save_resume_state(
         self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
     ) -> None:
-        """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole."""
+        """Write PREFIX.resume: all that decides how training goes on. One file, replaced whole.
+
+        Ranks that train together and have one prefix make one checkpoint: see `saved/shards.py`.
+        """
         moment = self.resume_moment(train_data) if moment is None else moment
-        state, scale = self._packed_states(), self._training.scale_state(self._binding)
-        resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale)
+        state, scale = self._state_tree(), self._training.scale_state(self._binding)
+        together = self._training.have_in_common(prefix)
+        if together:
+            self._training.agree("The position to go on from", f"epoch {epoch}, batch {nbatch}")
+        resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale, together)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file.
 
-        BindError if other ranks would go on from another position.
+        If another number of ranks has written it, an epoch that was begun is begun again. BindError if other
+        ranks would go on from another position.
         """
-        found = resume.load(prefix)
+        ranks = self._training.ranks
+        own = ranks > 1 and not self._training.have_in_common(prefix)
+        found = resume.load(prefix, self._training.rank, None if own else ranks)
         where = "none" if found is None else f"epoch {found.epoch}, batch {found.nbatch}"
         self._training.agree("The position to go on from", where)
         if found is None:
             self.logger.info("There is no %s.resume to go on from; starting anew.", prefix)
             return None
         self.set_params(found.args, found.aux)
-        self._restore_states(found.optimizer)
+        self._training.restore_states(found.state_tree(), self._binding)
         self._training.restore_scale(found.loss_scale, self._binding)
         found.restore_randomness(train_data, self._binding.context)
         return found.epoch, found.nbatch

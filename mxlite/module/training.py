@@ -17,16 +17,15 @@ from ..comm import current
 from ..core import BindError, MemoryBudgetError, OpAttributeError
 from ..core.wanted import wanted
 from ..dist.exchange import broadcast_into
+from ..dist.job import differing
 from ..executor import Executor
 from ..executor.request.amp import LossScale as Asked
-from ..ndarray.files.stored import FileSource
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore
 from .optim import optimizer as optimizers, states
 from .optim.loss_scale import are_finite, LossScale
 from .optim.updater import get_updater, Updater
-from .saved.statefile import Packed
 
 
 class Training:
@@ -145,10 +144,19 @@ class Training:
         # Programs for other shapes have the same arrays as this one.
         shares = binding.executor.shares_states
         binding.options["shard"] = "optimizer" if shares else "none"
-        self.updater.part = (dist.rank(), self.ranks) if shares else None
+        self.updater.shared = self._shared(binding.executor) if shares else {}
         self.fill_store(binding)
         if self.ranks > 1:
             self._join_ranks(binding)
+
+    def _shared(self, executor: Executor) -> dict[int, tuple[int, ...]]:
+        """The shapes of weights, by index, of whose states each rank keeps parts."""
+        weights, found = executor.arg_dict, {}
+        for name, state in executor.optimizer_states.items():
+            parameter = name.rpartition(":")[0]
+            if state.shape != weights[parameter].shape:
+                found[self.index[parameter]] = weights[parameter].shape
+        return found
 
     @property
     def ranks(self) -> int:
@@ -159,6 +167,15 @@ class Training:
     def _compression(self) -> Any:
         """How gradients travel, if they are compressed: those of a step that has the update never are."""
         return None if self._store is None or self.ranks == 1 else self._store.compression
+
+    @property
+    def rank(self) -> int:
+        """The number of this process among them."""
+        return 0 if self._store is None else self._store.rank
+
+    def have_in_common(self, text: str) -> bool:
+        """True if several ranks train together, and `text` is the same on all."""
+        return self.ranks > 1 and not differing(text)
 
     def agree(self, what: str, *texts: str) -> None:
         """Raise BindError on all ranks that train together unless they have the same texts."""
@@ -355,19 +372,19 @@ class Training:
 
     # -- states in files -----------------------------------------------------------------------
 
-    def packed_states(self, binding: Binding) -> Packed:
+    def state_tree(self, binding: Binding) -> dict[str, Any]:
         """The states in the form of a file."""
         self.settle(binding)
-        return self.updater.packed()
+        return self.updater.tree()
 
-    def restore_states(self, source: FileSource, binding: Binding) -> None:
-        """Restore the states from a file."""
+    def restore_states(self, tree: Any, binding: Binding) -> None:
+        """Restore the states from the tree of a file."""
         self.settle(binding)
         if binding.is_fused:  # the arrays of the step are kept, their values change
-            self.updater.take_states(source, self.updater.states, self.parameters)
+            self.updater.take_states(tree, self.updater.states, self.parameters)
             binding.refresh_masters()
         else:
-            self.updater.take_states(source)
+            self.updater.take_states(tree)
 
 
 def _digest(*what: Any) -> str:

@@ -19,6 +19,7 @@ import pytest
 import mxlite as mx
 from mxlite.core import replacing
 from mxlite.core.disk import files
+from mxlite.module.saved.statefile import Packed
 
 SYMBOL = mx.sym.SoftmaxOutput(
     mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=300, name="fc"), name="softmax"
@@ -215,7 +216,7 @@ def test_a_disk_that_fills_up_keeps_the_last_good_file(writer: str, module: Any,
 def test_arrays_that_change_while_they_are_written_leave_the_old_file(module: Any, tmp_path: Path) -> None:
     WRITERS["states"](module, tmp_path)
     before = (tmp_path / "x").read_bytes()
-    packed = module._packed_states()
+    packed = Packed(module._state_tree())
     next(iter(module._training.updater.states.values()))[0][:] = 7
     with (
         pytest.raises(mx.StateError, match="changed while they were written"),

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from mxlite.module.saved import resume
+
 from .ranks import Job, needs_mpi
 
 pytestmark = needs_mpi
@@ -22,7 +24,8 @@ FAILURES = {
     "stop": (1, "mxlite: rank 1 is stopped or dead", "; the last it told was that it is in step "),
     "fewer": (1, "mxlite: rank 0 failed in step ", "rank 1 has ended after step 7, but rank 0 still waits"),
     "disk": (1, "mxlite: rank 0 failed in step 5. The job ends.", "FileError: [Errno 27] File too large: "),
-    "kill": (9, "EXIT CODE: 9", "Killed (signal 9)"),  # the launcher's words: it was faster
+    "kill": (9, "EXIT CODE: 9", "mxlite: the first to be lost was "),  # MPI's launcher is faster
+    "checkpoint": (9, "EXIT CODE: 9", "Killed (signal 9)"),  # while it is written; the one before stays
     "interrupt": (None, "", ""),
 }
 
@@ -42,8 +45,14 @@ def test_a_failure_ends_the_job(what, tmp_path):
     assert ended.status == status if status is not None else ended.status, ended.err
     told = ended.out + ended.err
     assert said in told and more in told, told
+    if what == "kill":
+        assert "rank 1 in step 5" in told, told
     assert ended.left == 0, "processes were left behind"
     assert took < LIMIT_S, f"{took:.1f} s from the failure to the end of the job"
+    if what == "checkpoint":
+        for rank in range(2):
+            found = resume.load(str(stamp), rank, 2)
+            assert found is not None and (found.epoch, found.nbatch) == (1, 3)
 
 
 def test_ranks_that_differ_are_refused_before_the_first_step(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from .programs import shards as shards_program
 from .ranks import needs_mpi, run
 
 pytestmark = needs_mpi
@@ -23,5 +24,15 @@ def test_stores_and_trainers_that_ranks_share():
     assert run("stores.py", 3, "3") == "stores agree\n"
 
 
+def test_sync_batch_norm_has_the_statistics_of_all_ranks():
+    assert run("norms.py", 2) == "norms agree\n"
+
+
 def test_ranks_go_on_where_they_stopped(tmp_path):
     assert run("resuming.py", 2, str(tmp_path)) == "resumed\n"
+
+
+def test_a_checkpoint_of_ranks_is_read_on_another_number_of_ranks(tmp_path):
+    assert run("shards.py", 3, str(tmp_path), "write") == "agreed\n"
+    assert run("shards.py", 2, str(tmp_path), "read") == "agreed\n"
+    shards_program.read(str(tmp_path))  # one process

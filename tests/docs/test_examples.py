@@ -29,6 +29,7 @@ EXAMPLES = (
     "train_resnet",
     "gluon_digits",
     "train_distributed",
+    "train_gpt",
     "mixed_loop",
     "train_lstm",
     "train_bucketing_lstm",
@@ -149,6 +150,16 @@ def test_two_ranks_train_inside_a_budget():
     planned, measured = (int(n.replace(",", "")) for n in re.findall(r"bytes of .*: ([\d,]+)", ended.out))
     assert planned == measured <= 1.2 * 2**20 and ended.out.startswith("Ranks: 2; ")
     assert "Parameters of all ranks are bitwise equal: True" in ended.out
+
+
+@needs_mpi
+def test_two_ranks_train_a_language_model_that_one_cannot(tmp_path):
+    said = run(tmp_path, "train_gpt", "--characters", 1500, code=3)
+    assert "No plan fits 10.00 MiB" in said and "  - 2 ranks that share the optimizer's states" in said
+    ended = Job(Path(ROOT, "examples", "train_gpt.py"), 2, "--characters", "1500").end()
+    assert ended.status == 0, ended.err
+    planned, measured = (int(n.replace(",", "")) for n in re.findall(r"bytes of .*: ([\d,]+)", ended.out))
+    assert planned == measured <= 10 * 2**20 and "epoch 1: perplexity" in ended.out
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

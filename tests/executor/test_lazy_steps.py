@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,13 @@ def test_a_search_is_over_when_the_first_problem_fits_as_it_is():
     search = Search(full - 1)
     assert not search.is_answered_by(problem)
     assert search.plan() == plan_memory(problem, full - 1)
+
+
+def test_each_step_owns_its_own_bytes_beside_those_of_others():
+    whole = replace(residual(3, 1), fixed_bytes={"arguments": 100, "optimizer": 200})
+    shared = replace(whole, fixed_bytes={"arguments": 100, "optimizer": 50, "staging": 7})
+    steps = LazySteps(lambda: whole, lambda: (shared, whole))
+    beside = {"arguments": 100, "optimizer": 50, "staging": 7, "inputs": 30}  # with `shared`
+    first, second = steps.owning(beside, shared.fixed_bytes)
+    assert first.fixed_bytes == beside
+    assert second.fixed_bytes == {"arguments": 100, "optimizer": 200, "staging": 0, "inputs": 30}

@@ -69,9 +69,9 @@ FAULTS = [
     ),
     Fault(
         "a checkpoint is made of whole copies",
-        "mxlite/module/module.py",
-        "            self._packed_states().write(file)\n",
-        '            file.write(b"".join(self._packed_states().pieces()))\n',
+        "mxlite/module/saved/shards.py",
+        "            Packed(tree).write(file)\n",
+        '            file.write(b"".join(Packed(tree).pieces()))\n',
         f"{DURABLE}::test_checkpoints_every_epoch_take_no_memory_beyond_the_plan",
     ),
     Fault(

@@ -34,6 +34,7 @@ from .constants import constant_bytes
 from .lazy_steps import LazySteps
 from .lower import lower, Lowered
 from .metrics import with_metrics
+from .rank_norms import norms_over_ranks
 from .step import check_grad_req, forward_step, input_names, PlannedStep, training_step
 
 Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
@@ -165,7 +166,7 @@ class Candidates:
         """That graph as rewritten by the backend for training."""
         if self.request.forward_only:
             return self._optimized(self.looked.forward, False)
-        return self._optimized(self.looked.training, True)
+        return self._optimized(norms_over_ranks(self.looked.training, self.request.ranks), True)
 
     def _optimized(self, graph: Graph, train: bool) -> Graph:
         """A forward graph as the backend prefers it."""
@@ -282,6 +283,8 @@ class Candidates:
         if self.request.shard == "auto" and self.request.may_shard:
             sharded = self._lowered(self._step(self.simple, shard=True), order, light)
             found.append((sharded.problem, SHARDED))
+            order_alone = reorder(sharded.listed, sharded.step.num_constant)
+            found.append((self._in_order(sharded, order_alone, overlap=False), f"{SHARDED}, {WAITING}"))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
         other = reorder_within(usual.listed, alone, usual.step.num_constant)

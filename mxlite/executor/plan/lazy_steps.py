@@ -118,11 +118,16 @@ class LazySteps:
         """`problem`, which is one of these, as if there were no other."""
         return LazySteps(lambda: problem, lambda: (problem,), self.strategy, self._advise, self._besides)
 
-    def owning(self, fixed_bytes: Fixed) -> LazySteps:
-        """The same steps where so many bytes, by category, lie outside the arena."""
+    def owning(self, fixed_bytes: Fixed, of: Fixed) -> LazySteps:
+        """The same steps where so many bytes, by category, lie outside the arena with a step that owns `of`.
+
+        With one that owns more or less than that, so many more or fewer do: ranks may share states or not.
+        """
 
         def owning(problem: Problem) -> Problem:
-            return replace(problem, fixed_bytes=fixed_bytes)
+            own = problem.fixed_bytes
+            found = {c: fixed_bytes.get(c, 0) + own.get(c, 0) - of.get(c, 0) for c in {**fixed_bytes, **own}}
+            return replace(problem, fixed_bytes={c: n for c, n in found.items() if n or c in fixed_bytes})
 
         def besides() -> Fixed:  # asked where no step fits: then the first is made
             own, more = self.first.fixed_bytes, self.besides

@@ -115,9 +115,10 @@ class _Asker:
         new = [c.of(s.first).train for s, c in zip(steps, planned)]
         fixed = self.question.fixed([*new, *map(_lowered, stay)], separate)
         fits, refused = [], []
-        for each in steps:
+        for each, lowered in zip(steps, new):
             try:
-                fits.append(each.owning(fixed).plan(self.question.error.budget_bytes))
+                owned = each.owning(fixed, lowered.problem.fixed_bytes)
+                fits.append(owned.plan(self.question.error.budget_bytes))
             except MemoryBudgetError as error:
                 refused.append(error)
         if refused:

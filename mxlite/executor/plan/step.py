@@ -195,7 +195,9 @@ def training_step(
     graph, heads = _head_gradients(graph, count) if wanted else (graph, {})
     named = {n.name: Entry(n) for n in graph.nodes if n.name in set(points)}
     looked_at = [(name, named[name]) for name in points if name in named]
-    trained, grads = backward(graph, [*wanted, *(e for _, e in looked_at)], heads, starts=count)
+    trained, grads = backward(
+        graph, [*wanted, *(e for _, e in looked_at)], heads, starts=count, find_op=find_op
+    )
     there = [(name, g) for (name, _), g in zip(looked_at, grads[len(wanted) :]) if g is not None]
     used = set(trained.variables)
     heads = {i: e for i, e in heads.items() if e.node in used}

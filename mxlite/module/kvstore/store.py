@@ -10,10 +10,10 @@ from ...core.disk.files import opened
 from ...core.errors import ArgumentError, RangeError
 from ...core.wanted import wanted
 from ...ndarray import NDArray
-from ...ndarray.files.stored import FileSource
 from ...ndarray.sparse import retain
 from ..optim.optimizer_base import Optimizer
 from ..optim.updater import get_updater, Updater
+from ..saved import shards
 
 Keyed = tuple[Any, list[NDArray]]
 
@@ -159,19 +159,19 @@ class KVStore:
         self._updater = updater
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        """Write the states of the optimizer; see `Updater.get_states`."""
+        """Write the states of the optimizer; all ranks that share them call it. See `Updater.get_states`."""
         updater = self._states()
+        if isinstance(updater, Updater):
+            shards.write(fname, updater.tree(dump_optimizer))
+            return
         with replacing(fname) as file:
-            if isinstance(updater, Updater):
-                updater.packed(dump_optimizer).write(file)
-            else:
-                file.write(updater.get_states(dump_optimizer))
+            file.write(updater.get_states(dump_optimizer))
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read what `save_optimizer_states` wrote."""
         updater = self._states()
         if isinstance(updater, Updater):
-            updater.take_states(FileSource.opened(fname))
+            updater.take_states(shards.read(fname).tree)
         else:
             with opened(fname) as file:
                 updater.set_states(file.read())

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...comm import current
 from ...core.disk import schema
-from ...core.errors import FormatError, RangeError
+from ...core.errors import FormatError, RangeError, StateError
 from ...core.wanted import wanted
 from ...ndarray import NDArray
 from ...ndarray.files.stored import FileSource, StoredArray
-from ..saved.statefile import Packed, stored_state
+from ..saved.shards import ArrayPart, Shard, verify
+from ..saved.statefile import pack_state, stored_state
 from . import states as state_trees
 from .optimizer_base import Optimizer
 
@@ -18,15 +20,15 @@ from .optimizer_base import Optimizer
 class Updater:
     """Updates weights and keeps one state per index, made at its first update.
 
-    `states[index]` is what the optimizer's `create_state` gave: None, an NDArray, or a tuple of such. `part`
-    is (rank, ranks) where the states are parts that this rank keeps of those of large weights.
+    `states[index]` is what the optimizer's `create_state` gave: None, an NDArray, or a tuple of such. Arrays
+    of an index in `shared` are this rank's parts of arrays of the shape given there.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = wanted("Updater: optimizer", optimizer, "an Optimizer", Optimizer)
         self.states: dict[Any, Any] = {}
         self._loaded: set[Any] = set()  # states of a file that have met no weight yet
-        self.part: tuple[int, int] | None = None
+        self.shared: dict[Any, tuple[int, ...]] = {}
 
     def __call__(self, index: Any, grad: Any, weight: Any) -> None:
         """Update one weight in place, or lists of weights one by one. `index` is an int or a name."""
@@ -54,21 +56,22 @@ class Updater:
         With `dump_optimizer` also the optimizer's own numbers (rates, momentum, ...), which `set_states` then
         restores. Never a pickle. Waits for the states.
         """
-        return b"".join(self.packed(dump_optimizer).pieces())
+        if self.shared:
+            raise StateError(
+                f"Ranks share these states: this one has a part of those of {len(self.shared)} weights. "
+                f"save_optimizer_states, called on all ranks, writes all of them."
+            )
+        return pack_state(self.tree(dump_optimizer))
 
-    def packed(self, dump_optimizer: bool = False) -> Packed:
-        """The result of `get_states`, a piece at a time: for a file."""
-        part = {} if self.part is None else {"part": [*self.part]}
-        return Packed(
-            part
-            | {
-                "optimizer": type(self.optimizer).__name__.lower(),
-                "progress": self.optimizer.progress(),
-                "settings": self.optimizer.settings() if dump_optimizer else None,
-                "master_last": self.optimizer.master_last,
-                "states": [[index, _tree(state)] for index, state in self.states.items()],
-            }
-        )
+    def tree(self, dump_optimizer: bool = False) -> dict[str, Any]:
+        """The content of `get_states`, with Shards where ranks share states: for a file."""
+        return {
+            "optimizer": type(self.optimizer).__name__.lower(),
+            "progress": self.optimizer.progress(),
+            "settings": self.optimizer.settings() if dump_optimizer else None,
+            "master_last": self.optimizer.master_last,
+            "states": [[i, _tree(state, self.shared.get(i))] for i, state in self.states.items()],
+        }
 
     def set_states(self, states: bytes) -> None:
         """Continue from `get_states` of the same kind of optimizer: bitwise as if it had never stopped.
@@ -78,35 +81,33 @@ class Updater:
         raises FormatError where it does not.
         """
         wanted("The optimizer state", states, "bytes", bytes, bytearray, memoryview)
-        self.take_states(FileSource.of(states, "The optimizer state"))
+        self.take_states(stored_state(FileSource.of(states, "The optimizer state")))
 
     def take_states(
-        self, source: FileSource, into: Mapping[Any, Any] | None = None, names: Sequence[str] = ()
+        self, tree: Any, into: Mapping[Any, Any] | None = None, names: Sequence[str] = ()
     ) -> None:
-        """`set_states` of bytes in a file, which are read a piece at a time.
+        """`set_states` of the tree of a file, whose arrays are read a piece at a time.
 
         With `into`, arrays of the states by index, their values change instead of `states`. Raises
         FormatError, naming a parameter, if one has another form in the file; nothing is changed then.
         """
-        tree = stored_state(source)
         mine = type(self.optimizer).__name__.lower()
         if not isinstance(tree, dict) or not {"optimizer", "progress", "settings", "states"} <= set(tree):
             raise FormatError("These bytes hold a state, but not an optimizer's.")
         if tree["optimizer"] != mine:
             raise FormatError(f"The states were saved by {tree['optimizer']!r}; this optimizer is {mine!r}.")
         _STATES(tree["states"], "The optimizer state is corrupt: its 'states'")
-        if tree.get("part") != (None if self.part is None else [*self.part]):
-            raise FormatError(
-                f"The file has {_in_words(tree.get('part'))}, but wanted are {_in_words(self.part)}. Each "
-                f"rank saves its own and takes its own back; with Module(shard='none') all keep whole states."
-            )
         loaded = {index: _untree(state) for index, state in tree["states"]}
         if self.optimizer.master_last and not tree.get("master_last", False):
             # Written when float32 weights came first: for these optimizers only such states are tuples.
             loaded = {i: s[::-1] if isinstance(s, tuple) else s for i, s in loaded.items()}
+        for index, shape in self.shared.items():
+            loaded[index] = _part(loaded.get(index), shape, self.optimizer.idx2name.get(index, index))
         pairs: list[tuple[Any, Any]] = []
         for index, held in (into or {}).items():
             pairs += state_trees.pairs(loaded.get(index), held, names[index])
+        verify([array for array, _ in pairs])
+        read = {i: _read(s) for i, s in loaded.items()} if into is None else {}
         before = self.optimizer.settings()
         if tree["settings"] is not None:
             self.optimizer.set_settings(tree["settings"])
@@ -118,16 +119,7 @@ class Updater:
         for stored, held in pairs:
             stored.copyto(held)
         if into is None:
-            self.states, self._loaded = {i: _read(s) for i, s in loaded.items()}, set(loaded)
-
-
-def _in_words(part: Any) -> str:
-    """The content of a file of states, or the one wanted."""
-    if part is None:
-        return "the whole states of the optimizer"
-    own = [*part] if isinstance(part, tuple) else part
-    _PART(own, "The optimizer state is corrupt: its 'part'")
-    return f"the parts of states that rank {own[0]} of {own[1]} keeps"
+            self.states, self._loaded = read, set(loaded)
 
 
 def get_updater(optimizer: Optimizer) -> Updater:
@@ -142,8 +134,22 @@ def _moved(state: Any, context: Any) -> Any:
     return tuple(_moved(s, context) for s in state) if isinstance(state, tuple) else state
 
 
-def _tree(state: Any) -> Any:
-    return [_tree(s) for s in state] if isinstance(state, (tuple, list)) else state
+def _tree(state: Any, shared: tuple[int, ...] | None = None) -> Any:
+    """A state as lists; its arrays as parts of arrays of the shape `shared`, if that is given."""
+    if isinstance(state, (tuple, list)):
+        return [_tree(s, shared) for s in state]
+    return Shard(state, shared) if isinstance(state, NDArray) and shared is not None else state
+
+
+def _part(state: Any, shape: tuple[int, ...], name: Any) -> Any:
+    """This rank's parts of the arrays of a state in a file. FormatError unless these are of `shape`."""
+    if isinstance(state, tuple):
+        return tuple(_part(s, shape, name) for s in state)
+    if not isinstance(state, StoredArray):
+        return state
+    if state.shape != shape:
+        raise FormatError(f"The optimizer state of {name!r} must be {shape}, but it is {state.shape}.")
+    return ArrayPart(state, current().rank, current().size)
 
 
 def _untree(tree: Any) -> Any:
@@ -170,5 +176,4 @@ def _state(value: Any, where: str) -> Any:
     return schema.real()(value, where)
 
 
-_PART = schema.row(schema.whole(), schema.whole(1))
 _STATES = schema.several(schema.row(schema.key, _state))

@@ -44,27 +44,27 @@ class Packed:
     """A tree as the bytes of a file, `nbytes` of them, produced a piece at a time.
 
     The tree is of dict (keys are text), list, tuple (read back as a list), None, bool, int, float, str and
-    arrays: numpy's, NDArrays, or another Packed, which is an array of bytes. A dict whose only key is "array"
-    is indistinguishable from an array and is refused. The arrays must not change.
+    arrays, numpy's or NDArrays. A dict whose only key is "array" is indistinguishable from an array and is
+    refused. The arrays must not change.
     """
 
     def __init__(self, tree: Any) -> None:
         header, self._arrays = _planned(tree)
         self._head = struct.pack("<Q", len(header)) + header
         self.nbytes = _HEAD.size + len(header) + sum(_nbytes(a) for a in self._arrays)
-        self._checksum = 0
+        self.checksum = 0
         for piece in self._body():
-            self._checksum = zlib.crc32(piece, self._checksum)
+            self.checksum = zlib.crc32(piece, self.checksum)
 
     def pieces(self) -> Iterator[memoryview]:
         """The bytes, at most PIECE at a time except for the header. Waits for the arrays."""
-        yield memoryview(_MAGIC + struct.pack("<II", _VERSION, self._checksum))
+        yield memoryview(_MAGIC + struct.pack("<II", _VERSION, self.checksum))
         yield from self._body()
 
     def _body(self) -> Iterator[memoryview]:
         yield memoryview(self._head)
         for array in self._arrays:
-            yield from array.pieces() if isinstance(array, Packed) else pieces(array)
+            yield from pieces(array)
 
     def write(self, file: IO[bytes]) -> None:
         """Write the bytes. StateError if the arrays have changed since this was made."""
@@ -74,7 +74,7 @@ class Packed:
         for piece in made:
             checksum = zlib.crc32(piece, checksum)
             file.write(piece)
-        if checksum != self._checksum:
+        if checksum != self.checksum:
             raise StateError(
                 "The arrays changed while they were written, by another thread that trains: what is in the "
                 "file belongs to no moment. Write it between two steps."
@@ -102,9 +102,6 @@ def _planned(tree: Any) -> tuple[bytes, list[Any]]:
             if bad := [k for k in x if not isinstance(k, str)] or list(x) == [_ARRAY]:
                 raise ArgumentError(f"A state's keys are text, and not 'array' alone; got {bad}.")
             return {k: plain(v) for k, v in x.items()}
-        if isinstance(x, Packed):
-            arrays.append(x)
-            return {_ARRAY: ["uint8", [x.nbytes]]}
         if isinstance(x, (np.ndarray, NDArray)):
             arrays.append(x)
             return {_ARRAY: [_dtype_name(np.dtype(x.dtype)), list(x.shape)]}
@@ -114,9 +111,7 @@ def _planned(tree: Any) -> tuple[bytes, list[Any]]:
 
 
 def _nbytes(array: Any) -> int:
-    return (
-        array.nbytes if isinstance(array, Packed) else math.prod(array.shape) * np.dtype(array.dtype).itemsize
-    )
+    return math.prod(array.shape) * np.dtype(array.dtype).itemsize
 
 
 def unpack_state(data: bytes, what: str = "The state") -> Any:
@@ -135,6 +130,11 @@ def whole(tree: Any) -> Any:
     if isinstance(tree, list):
         return [whole(v) for v in tree]
     return {k: whole(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+
+
+def stored_checksum(source: FileSource) -> int:
+    """The checksum that a file says it has."""
+    return int.from_bytes(source.read(12, 4), "little")
 
 
 def stored_state(source: FileSource) -> Any:
@@ -188,7 +188,7 @@ class _Arrays:
             return [self.tree(v, depth + 1) for v in x]
         if list(x) != [_ARRAY]:
             return {k: self.tree(v, depth + 1) for k, v in x.items()}
-        dtype, shape = _described(x[_ARRAY], what)
+        dtype, shape = described(x[_ARRAY], what)
         array = StoredArray(self.source, self.offset, shape, dtype)
         if self.offset + array.nbytes > self.source.nbytes:
             raise FormatError(
@@ -204,7 +204,8 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     return dtype.name if dtype.name in ("uint32", "uint64") else str(as_dtype(dtype))
 
 
-def _described(x: Any, what: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def described(x: Any, what: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """(dtype, shape) of an array that a header describes by the list [dtype, shape]; else FormatError."""
     try:
         name, shape = x
         dtype = _DTYPES[name]

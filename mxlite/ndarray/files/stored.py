@@ -13,7 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from typing import Any, IO
+from typing import Any, IO, NamedTuple
 
 import numpy as np
 
@@ -90,10 +90,19 @@ class FileSource:
             yield piece
 
 
+class Stretch(NamedTuple):
+    """`length` elements that lie in `source` one after another, the first at byte `offset`."""
+
+    source: FileSource
+    offset: int
+    length: int
+
+
 class StoredArray:
     """An array of `shape` and `dtype` whose elements lie in `source` from `offset` on, little-endian.
 
-    It is read as an NDArray is: `asnumpy`, `copyto`.
+    It is read as an NDArray is: `asnumpy`, `copyto`. A subclass whose elements lie elsewhere says so in
+    `stretches`.
     """
 
     stype = "default"
@@ -114,16 +123,24 @@ class StoredArray:
         """Size in the file, in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    def stretches(self, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
+        """Where the elements [start, stop) lie, by default all of them, in C order."""
+        stop = math.prod(self.shape) if stop is None else stop
+        yield Stretch(self.source, self._offset + start * self.dtype.itemsize, stop - start)
+
     def bytes(self, what: str) -> FileSource:
         """A Source over its bytes, which may contain another file format."""
         return self.source.part(self._offset, self.nbytes, what)
 
     def asnumpy(self) -> np.ndarray[Any, Any]:
         """The array, read into memory."""
-        array = np.empty(self.shape, self.dtype)
+        array = np.zeros(self.shape, self.dtype)
+        raw, at = array.reshape(-1).view(np.uint8), 0
+        for source, offset, length in self.stretches():
+            nbytes = length * self.dtype.itemsize
+            source.into(offset, raw[at : at + nbytes].data)
+            at += nbytes
         if self.nbytes:
-            raw = array.reshape(-1).view(np.uint8)
-            self.source.into(self._offset, raw.data)
             sound(raw, self.dtype)
         return array
 
@@ -140,11 +157,12 @@ class StoredArray:
             return self.array().copyto(target)
         size = self.dtype.itemsize
         flat, at = target.reshape((-1,)), 0
-        for piece in self.source.pieces(self._offset, self.nbytes, PIECE - PIECE % size):
-            values = sound(np.frombuffer(piece, np.uint8), self.dtype)
-            flat[at : at + len(values)] = values
-            at += len(values)
-            flat.wait_to_read()
+        for source, offset, length in self.stretches():
+            for piece in source.pieces(offset, length * size, PIECE - PIECE % size):
+                values = sound(np.frombuffer(piece, np.uint8), self.dtype)
+                flat[at : at + len(values)] = values
+                at += len(values)
+                flat.wait_to_read()
         return target
 
 

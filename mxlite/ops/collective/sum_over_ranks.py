@@ -8,6 +8,7 @@ from ...comm import bucket_workspace, current, sum_bucket
 from ...core.dtype import float32
 from ...core.errors import OpAttributeError, StateError
 from ...core.record import record
+from ...graph.ir import Entry
 from ...graph.opdef import one_type, Op
 
 
@@ -26,6 +27,7 @@ class SumOverRanks(Op):
     op_name = "_sum_over_ranks"
     variadic = "args"
     variadic_outputs = "outs"
+    hidden = 1
     recomputable = False
 
     @record
@@ -69,6 +71,16 @@ class SumOverRanks(Op):
     @staticmethod
     def workspace(a, inputs, outputs, dtype):
         return bucket_workspace(inputs[: a.arrays], dtype.itemsize, a.ranks)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        """What every rank adds to a sum reaches the results of all: its gradient is the sum of theirs."""
+        *names, token = outs
+        given = [heads[n] if n in heads else w.zeros_like(outs[n]) for n in names]
+        if token in heads:  # backward has the messages in the opposite order, and a token as well
+            given.append(heads[token])
+        sums = w.all("_sum_over_ranks", *given, arrays=a.arrays, ranks=a.ranks)
+        return dict(zip(ins, (*sums, Entry(sums[0].node, a.arrays))))
 
     @staticmethod
     def forward(xp, a, *args, outs, work):

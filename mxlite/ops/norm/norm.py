@@ -215,11 +215,12 @@ class BatchNorm_v1(BatchNorm):
 
 
 class ContribSyncBatchNorm(BatchNorm):
-    """Batch normalization over several devices; here over one: BatchNorm with the channels on axis 1.
+    """Batch normalization over the batches of all ranks of a job: BatchNorm with the channels on axis 1.
 
     data: (N, C, ...);  gamma, beta, moving_mean, moving_var: (C,)  ->  out: as data;  mean, var: (C,). As in
     MXNet `var`, if it is an output, is the variance itself, not BatchNorm's inverse deviation. `ndev` and
-    `key` have no effect: a batch on one device has nothing to wait for.
+    `key` have no effect: a step that is planned for several ranks has the nodes of `norm_over_ranks.py`
+    instead of this one, and anything else one batch.
     """
 
     op_name = "_contrib_SyncBatchNorm"

@@ -12,6 +12,7 @@ import numpy as np
 
 import mxlite as mx
 from mxlite.comm import current
+from mxlite.module.saved.statefile import Packed
 
 what, stamp = sys.argv[1:3]
 
@@ -39,7 +40,7 @@ def happen():
         raise RuntimeError("as planned")
     if what == "exit":
         sys.exit(3)
-    if what == "kill":
+    if what in ("kill", "checkpoint"):
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -67,13 +68,19 @@ if last:  # automatic names count on, and that is no difference
 
 module = module_for()
 for i in range(10):
-    if i == 5 and last and what not in ("disk", "early", "busy"):
+    if i == 5 and last and what not in ("disk", "early", "busy", "checkpoint"):
         happen()
     if i == 5 and mx.dist.rank() == 0 and what == "disk":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         happen()
         module.save_checkpoint(stamp, 1)
+    if i == 3 and what == "checkpoint":
+        module.save_resume_state(stamp, 1, i, None)
+    if i == 5 and what == "checkpoint":
+        if last:
+            Packed.write = lambda self, file: (file.write(b"begun"), happen())
+        module.save_resume_state(stamp, 1, i, None)
     if i == 7 and last and what == "fewer":
         happen()
         break

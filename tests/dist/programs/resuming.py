@@ -32,11 +32,12 @@ def fitted(epochs, **how):
 
 own = f"{folder}/rank{rank}"
 straight = fitted(4, epoch_end_callback=mx.callback.do_checkpoint(f"{folder}/all"))
-fitted(2, checkpoint_prefix=own)
-resumed = fitted(4, checkpoint_prefix=own, resume=True)
-assert resumed[1] == straight[1]
-for n, value in straight[0].items():
-    assert np.array_equal(value, resumed[0][n]), n
+for prefix in (own, f"{folder}/together"):
+    fitted(2, checkpoint_prefix=prefix)
+    resumed = fitted(4, checkpoint_prefix=prefix, resume=True)
+    assert resumed[1] == straight[1]
+    for n, value in straight[0].items():
+        assert np.array_equal(value, resumed[0][n]), n
 mx.dist.barrier()
 _, args, _ = mx.model.load_checkpoint(f"{folder}/all", 4)
 assert all(np.array_equal(a.asnumpy(), straight[0][n]) for n, a in args.items())
@@ -48,48 +49,6 @@ except mx.BindError as error:
 else:
     raise AssertionError("nothing was raised")
 
-
-def wide(shard):
-    """A module whose first weight is large enough that ranks share its states."""
-    x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=300, name="fc1")
-    x = mx.sym.FullyConnected(x, num_hidden=3, name="fc2")
-    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), fused_update=True, shard=shard)
-    module.bind([("data", (8, 200))], [("softmax_label", (8,))])
-    mx.random.seed(3)
-    module.init_params(mx.init.Xavier())
-    module.init_optimizer("dist_sync", "adam")
-    return module
-
-
-def stepped(module, count):
-    for _ in range(count):
-        module.forward_backward(mx.io.DataBatch([mx.nd.ones((8, 200)) * rank], [mx.nd.ones(8)]))
-        module.update()
-
-
-def weight(module):
-    return module.get_params()[0]["fc1_weight"].asnumpy()
-
-
-whole, shared, again = wide("none"), wide("optimizer"), wide("optimizer")
-stepped(whole, 4)
-stepped(shared, 2)
-shared.save_optimizer_states(f"{own}.states")
-again.set_params(*shared.get_params())
-again.load_optimizer_states(f"{own}.states")
-stepped(again, 2)
-assert np.array_equal(weight(again), weight(whole))
-mx.dist.barrier()
-for module, other, what in (
-    (again, (rank + 1) % store.num_workers, f"wanted are the parts of states that rank {rank}"),
-    (whole, rank, "wanted are the whole states"),
-):
-    try:
-        module.load_optimizer_states(f"{folder}/rank{other}.states")
-    except mx.FormatError as error:
-        assert what in str(error), error
-    else:
-        raise AssertionError("nothing was raised")
 mx.dist.barrier()
 if rank == 0:
     print("resumed")

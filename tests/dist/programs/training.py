@@ -160,6 +160,12 @@ def check(name):
         runs["shared"] = together(net(), batch, optimizer, fused_update=True, memory_budget=budget, **how)
         assert runs["shared"][1]._executor.shares_states and not module._executor.shares_states
         assert runs["shared"][1].measured_bytes <= budget
+        try:
+            module_for(net(), batch(0, 0)[0], optimizer, "dist_sync", fused_update=True, memory_budget=1)
+        except mx.MemoryBudgetError as error:
+            least = error.least_feasible_bytes
+        runs["least"] = together(net(), batch, optimizer, fused_update=True, memory_budget=least, **how)
+        assert runs["least"][1]._executor.shares_states and runs["least"][1].measured_bytes <= least
     with use_engine("naive"):
         runs["naive engine"] = together(net(), batch, optimizer, fused_update=True, **how)
     if current().rank:

@@ -1,0 +1,79 @@
+"""SyncBatchNorm on all ranks against BatchNorm of one process that has the batches of all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import mxlite as mx
+
+STEPS, N = 4, 3
+
+
+def net(norm, dtype="float32"):
+    x = mx.sym.Variable("data")
+    for i in range(2):
+        x = mx.sym.Convolution(x, kernel=(3, 3), pad=(1, 1), num_filter=5, no_bias=True, name=f"conv{i}")
+        x = norm(x, fix_gamma=i == 1, momentum=0.7, name=f"bn{i}")
+        x = mx.sym.relu(x)
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=3, name="fc"), name="softmax")
+
+
+def sync(x, **how):
+    return mx.sym.contrib.SyncBatchNorm(x, key=how["name"], ndev=7, **how)
+
+
+def batch(step, rank, n, apart):
+    """Images whose means are `apart` from rank to rank."""
+    rng = np.random.default_rng([step, rank])
+    return rng.standard_normal((n, 2, 6, 6)) * (1 + rank) + apart * rank, rng.integers(0, 3, n)
+
+
+def trained(symbol, batches, kvstore, **how):
+    mx.random.seed(5)
+    module = mx.mod.Module(symbol, **how)
+    x, y = batches[0]
+    module.bind([("data", x.shape)], [("softmax_label", y.shape)])
+    module.init_params(mx.init.Xavier())
+    params = {"learning_rate": 0.1, "momentum": 0.9, "rescale_grad": 1 / (N * mx.dist.size())}
+    module.init_optimizer(kvstore, "sgd", params)
+    for x, y in batches:
+        module.forward_backward(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)]))
+        module.update()
+    args, aux = module.get_params()
+    return module, {n: a.asnumpy() for n, a in (args | aux).items()}
+
+
+def check(what, last=(N, N), amp=None, tolerance=2e-5, apart=30, **how):
+    """`last`: sizes of the last batch on rank 0 and on the others."""
+    size, rank = mx.dist.size(), mx.dist.rank()
+    sizes = [(N, N)] * (STEPS - 1) + [last]
+    each = [[batch(s, r, n[r > 0], apart) for r in range(size)] for s, n in enumerate(sizes)]
+    module, found = trained(net(sync), [row[rank] for row in each], "dist_sync", amp=amp, **how)
+    assert last != (N, N) or module.measured_bytes == module.memory_plan.peak_bytes
+    if "memory_budget" in how:
+        assert module.measured_bytes <= how["memory_budget"]
+    mx.dist.agree(what, "".join(f"{n} {a.tobytes().hex()}\n" for n, a in sorted(found.items())))
+    whole = [tuple(map(np.concatenate, zip(*row))) for row in each]
+    _, want = trained(net(mx.sym.BatchNorm), whole, None, amp=amp)
+    for n, value in want.items():
+        near = np.abs(found[n] - value).max() / np.abs(value).max()
+        assert near <= tolerance, f"{what}: {n} differs by {near:.1e} of its largest"
+    return module.memory_plan
+
+
+mx.dist.init()
+plan = check("the update in the step", fused_update=True)
+check("gradients that are seen", fused_update=False)
+budget = (plan.peak_bytes + plan.lower_bound_bytes) // 2
+check(f"{budget} bytes", fused_update=True, memory_budget=budget)
+check("a smaller last batch", last=(2, 2), fused_update=True)
+check("bfloat16", amp="bfloat16", tolerance=0.2, apart=1, fused_update=True)
+try:
+    check("a last batch of two sizes", last=(2, 1), fused_update=True)
+except mx.OperatorError as error:
+    assert "needs batches of one size on all ranks, but these have [72.0, 36.0" in str(error), error
+else:
+    raise AssertionError("nothing was raised")
+mx.dist.barrier()
+if mx.dist.rank() == 0:
+    print("norms agree")
