@@ -69,6 +69,7 @@ def test_counts_of_64_bits_and_float64_compile():
 
 
 @pytest.mark.skipif("MXLITE_ALL_GPU_ROWS" not in os.environ, reason="minutes of compiling")
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_operator_compiles(architecture):
     listed = rows(DEVICE)
