@@ -11,7 +11,7 @@ from ..backends.base import Request
 from ..backends.cpu.compiled import storable, usable
 from ..backends.cpu.compiled.nests.text import nests_as_text
 from ..backends.elementwise.program import kinds_of
-from ..backends.nests.program import computation, nests_for
+from ..backends.nests.program import Arrays, computation, nests_for
 from ..core.device import cpu
 from ..core.dtype import as_dtype
 from ..core.errors import MXLiteError
@@ -67,7 +67,7 @@ def _described(r: Request, title: str) -> str:
     text += "".join(f"    {n} = %{x.number}\n" for n, x in outputs.items())
     if not usable():
         return text + "\nThere is no compiler here (llvmlite), so numpy evaluates it."
-    nests = nests_for(r, storable())
+    nests = nests_for(r, Arrays(storable()))
     if nests is None:
         return text + "\nNo loops can be made of it for these types and shapes, so numpy evaluates it."
     note = "" if kernel.is_computed else ", which another kernel is preferred to"

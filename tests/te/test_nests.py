@@ -9,8 +9,8 @@ import pytest
 
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.cpu.compiled.nests.facts import NestFacts
 from mxlite.backends.nests.build import nests_of
+from mxlite.backends.nests.facts import NestFacts
 from mxlite.te.computation import Computation
 from tests.te.computations import drawn, nests, reference, run
 

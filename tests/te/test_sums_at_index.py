@@ -8,8 +8,8 @@ import pytest
 import mxlite as mx
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.cpu.compiled.nests.facts import NestFacts
 from mxlite.backends.nests.build import nests_of
+from mxlite.backends.nests.facts import NestFacts
 from mxlite.te import sweeps
 from mxlite.te.adjoint import adjoint
 from mxlite.te.computation import Computation

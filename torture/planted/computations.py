@@ -48,7 +48,7 @@ FAULTS = [
     ),
     Fault(
         "what is stored for the last sweep is written over what this still reads",
-        "mxlite/backends/cpu/compiled/nests/facts.py",
+        "mxlite/backends/nests/facts.py",
         "if all(self.is_unit[i] or i >= len(n.loads) for i in rest):",
         "if True:",
         "tests/te/test_nests.py::test_what_is_kept_for_the_last_sweep_does_not_lie_over_what_that_reads",

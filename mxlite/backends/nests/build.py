@@ -23,6 +23,7 @@ kept, so each sum is one thread's, and its terms are added in the order of the r
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,14 +35,6 @@ from ...graph.ir import Shape
 from ...te.computation import common_shape, Computation, needed_by, operands_of, REDUCTIONS, Tensor
 from .nest import Access, Mask, Nest, Nests, PlacedNest, Step
 
-FEW = 32
-"""Fewest kept points that are not worth splitting."""
-SPLIT_NBYTES = 1 << 19
-"""Bytes of a domain's float32 numbers from which on reductions may be taken in parts."""
-PART_ELEMENTS = 1 << 15
-"""Least numbers in a part: about what a thread needs to be worth waking."""
-MOST_PARTS = 32
-"""Most parts, so that joining them costs little; a machine with more threads leaves some of them idle."""
 PART_ROWS = 64
 """Least rows in a part of sums of columns, each of which is added to a part's sums and those to all."""
 MOST_SUMS = 2
@@ -50,6 +43,34 @@ may be far larger than what is added to it."""
 APART = 256
 """Numbers between the sums of two columns' arrays, which are read in turns: at equal places of two pages the
 processor waits for a number that was just written to one, before it reads the other."""
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """When the sums of a nest are taken in parts, so that threads have enough to do.
+
+    `few`: fewest kept points that are not worth splitting. `nbytes`: bytes of a domain's float32 numbers from
+    which on reductions may be taken in parts. `part`: least numbers in one, about what a thread needs to be
+    worth waking. `most`: most parts, so that joining them costs little. `by_rows`: a thread goes along rows
+    in the order of memory, so sums over the kept axes of a nest are taken in it too, and parts are of the
+    first reduced axis; else neighbouring threads have neighbouring columns, and parts are of all points of
+    the reduced axes.
+    """
+
+    few: int = 32
+    nbytes: int = 1 << 19
+    part: int = 1 << 15
+    most: int = 32
+    by_rows: bool = True
+
+    def parts_of(self, elements: int) -> int:
+        """Parts in which sums over kept axes are taken."""
+        worth = min(self.most, max(1, elements // self.part))
+        return int(1 << worth.bit_length() - 1)
+
+
+CORES = Splitting()
+"""For some dozens of threads; a machine with more leaves some of them idle."""
 
 
 @dataclass
@@ -68,12 +89,6 @@ class _Group:
     scatter: bool = False
 
 
-def _parts_of(elements: int) -> int:
-    """Parts in which sums over kept axes are taken."""
-    worth = min(MOST_PARTS, max(1, elements // PART_ELEMENTS))
-    return int(1 << worth.bit_length() - 1)
-
-
 def nests_of(
     t: Computation,
     outputs: Mapping[str, Tensor],
@@ -81,16 +96,18 @@ def nests_of(
     dtypes: Mapping[str, str],
     donors: Mapping[str, frozenset[str]],
     wanted: frozenset[str] | None = None,
+    splitting: Splitting = CORES,
 ) -> Nests | None:
     """The nests that compute `outputs`, of these `shapes` in their domain (a tensor broadcasts to it).
 
     `dtypes`: names of the types of all arrays. `donors`: inputs over which an output may be written: no nest
     reads them after it. `wanted`: those of the outputs that are computed, by what is left of the nests for
-    all, so that they have the same bits. None if there is no such order, if parts of the computation have
-    shapes that are not of one domain, or if it takes far more scratch than there are terms.
+    all, so that they have the same bits. Numbers are float64 if one of the arrays is, else float32. None if
+    there is no such order, if parts of the computation have shapes that are not of one domain, or if it takes
+    far more scratch than there are terms.
     """
     try:
-        planner = _Planner(t, outputs, shapes, dtypes, donors, wanted)
+        planner = _Planner(t, outputs, shapes, dtypes, donors, wanted, splitting)
     except ShapeError:
         return None
     nests = planner.plan()
@@ -106,8 +123,10 @@ class _Planner:
         dtypes: Mapping[str, str],
         donors: Mapping[str, frozenset[str]],
         wanted: frozenset[str] | None,
+        splitting: Splitting,
     ) -> None:
-        self.t, self.dtypes, self.donors = t, dtypes, donors
+        self.t, self.dtypes, self.donors, self.splitting = t, dtypes, donors, splitting
+        self.number = "float64" if "float64" in dtypes.values() else "float32"
         self.values = {n: x.number for n, x in outputs.items()}
         needed = needed_by(t, self.values.values())
         self.order = [i for i in range(len(t.nodes)) if i in needed]
@@ -122,7 +141,8 @@ class _Planner:
         self.outputs = tuple(n for n in outputs if wanted is None or n in wanted)
         self.constants = [i for i in self.order if t.nodes[i][0] == "constant"]
         self.arrays = {n: k for k, n in enumerate((*self.inputs, *self.outputs))}
-        self.result = Nests(self.inputs, self.outputs, tuple(t.nodes[i][1] for i in self.constants))
+        constants = tuple(t.nodes[i][1] for i in self.constants)
+        self.result = Nests(self.inputs, self.outputs, constants, self.number)
         reductions = [i for i in self.order if t.nodes[i][0] in REDUCTIONS]
         below = needed_by(t, (t.nodes[i][1] for i in reductions))
         self.has_levels = not below.isdisjoint(reductions)  # reductions of what others have made
@@ -212,9 +232,9 @@ class _Planner:
         name, x, axes = self.t.nodes[i]
         reduced = frozenset(self.rank + axis for axis in axes)
         kept = self.spaces[i]
-        few = prod(self.domain[k] for k in kept) < FEW
+        few = prod(self.domain[k] for k in kept) < self.splitting.few
         elements = prod(self.domain[k] for k in kept | reduced)
-        in_parts = few and 4 * elements >= SPLIT_NBYTES
+        in_parts = few and 4 * elements >= self.splitting.nbytes
         behind = self.last[x]
         for g in range(len(self.groups) - 1, -1, -1):
             group = self.groups[g]
@@ -227,7 +247,7 @@ class _Planner:
             group.members.append(i)
             return g
         inside = None
-        if name == "reduce_sum":
+        if name == "reduce_sum" and self.splitting.by_rows:
             for g in range(max(0, behind), len(self.groups)):
                 group = self.groups[g]
                 across = (group.kept, group.reduced) == (reduced, kept) and max(kept, default=-1) == max(
@@ -262,10 +282,11 @@ class _Planner:
         unless another sweep finds the rows in the cache, or a part has few.
         """
         rows, columns = (prod(self.domain[k] for k in axes) for axes in (reduced, kept))
-        if max(kept, default=-1) < max(reduced) or columns < FEW or 4 * rows * columns < SPLIT_NBYTES:
+        how = self.splitting
+        if max(kept, default=-1) < max(reduced) or columns < how.few or 4 * rows * columns < how.nbytes:
             return False
         is_swept_again = self.has_levels or any(axes & reduced for axes in self.out_axes.values())
-        return not is_swept_again and rows // _parts_of(rows * columns) >= PART_ROWS
+        return not is_swept_again and rows // how.parts_of(rows * columns) >= PART_ROWS
 
     def _is_made_by(self, name: str, g: int) -> bool:
         """True if the last nest of group `g` can store an output, whose value is known then."""
@@ -273,7 +294,7 @@ class _Planner:
             return g >= 0 and self._fits(self.groups[g], self.out_axes[name])
         i = self.values[name]
         return i in self.groups[g].members and (self.dtypes[name], self.out_axes[name]) == (
-            "float32",
+            self.number,
             self.spaces[i],
         )
 
@@ -331,7 +352,9 @@ class _Planner:
         parts = 1
         if group.in_parts:
             lengths = [self.domain[k] for k in sorted(reduced)]
-            parts = min(MOST_PARTS, max(1, size * prod(lengths) // PART_ELEMENTS), lengths[0])
+            how = self.splitting
+            most = lengths[0] if how.by_rows else prod(lengths)
+            parts = min(how.most, max(1, size * prod(lengths) // how.part), most)
             partial = [self._scratch(parts * size) for _ in group.members]
             self._emit(kept, reduced, g, [], list(zip(group.members, partial)), parts, in_parts=True)
             self.partial[g] = parts, partial
@@ -339,7 +362,7 @@ class _Planner:
             for k, other in enumerate(self.groups):
                 if other.inside == g and other.members:
                     columns = prod(self.domain[k] for k in reduced)
-                    parts = _parts_of(size * columns)
+                    parts = self.splitting.parts_of(size * columns)
                     apart = parts * columns + APART
                     totals = [self._scratch(apart) for _ in other.members]
                     blocks = [self._scratch(apart) for _ in other.members]
@@ -448,10 +471,10 @@ class _Planner:
         for i, there in leaves.items():
             if i in joined:
                 partial_at[i] = len(loads)
-                loads.append(Access(joined[i], (True, *mask(kept)[1:]), "float32"))
+                loads.append(Access(joined[i], (True, *mask(kept)[1:]), self.number))
                 continue
             array = self.stored[i] if i in earlier else self.arrays[t.nodes[i][1]]
-            kind = "float32" if i in earlier else self.dtypes[t.nodes[i][1]]
+            kind = self.number if i in earlier else self.dtypes[t.nodes[i][1]]
             number[i] = len(loads)
             loads.append(Access(array, mask(there), kind))
         strides = []
@@ -461,7 +484,9 @@ class _Planner:
             by_lane = bool(axes) and (axes[-1][-1] in self.spaces[t.nodes[i][2]] or each[-1] > 1)
             strides.append((*each, own_stride))
             if t.nodes[i][0] == "scatter":
-                at = Access(self.stored[i], mask(frozenset(along)), "float32", True, by_lane or each[-1] != 1)
+                at = Access(
+                    self.stored[i], mask(frozenset(along)), self.number, True, by_lane or each[-1] != 1
+                )
                 continue
             name = t.nodes[t.nodes[i][1]][1]
             load_of[i] = len(loads)
@@ -491,7 +516,8 @@ class _Planner:
             (number[i], Access(self.arrays[n], mask(self.out_axes[n]), self.dtypes[n]))
             for n, i in zip(names, outputs)
         ]
-        stores += [(number[i], Access(array, mask(self.spaces[i]), "float32")) for i, array in stored]
+        stores += [(number[i], Access(array, mask(self.spaces[i]), self.number)) for i, array in stored]
+        sums = functools.partial(Access, mask=mask(reduced), dtype=self.number)
         nest = Nest(
             mask(kept),
             tuple(loads),
@@ -499,10 +525,7 @@ class _Planner:
             tuple(steps),
             tuple(stores),
             in_parts,
-            tuple(
-                (number[i], Access(block, mask(reduced), "float32"), Access(total, mask(reduced), "float32"))
-                for i, block, total in across
-            ),
+            tuple((number[i], sums(block), sums(total)) for i, block, total in across),
             tuple((number[i], number[index], at) for i, index, _ in adds),
         )
         self.result.nests.append(PlacedNest(nest, lengths, parts, tuple(strides)))

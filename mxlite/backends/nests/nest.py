@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...core.dtype import as_dtype
 from ...graph.ir import Shape
+from ...ops.scratch import Piece
 
 Mask = tuple[bool, ...]
 """For each axis of a nest whether an array has it; it is broadcast along the others."""
@@ -66,14 +68,21 @@ class PlacedNest:
 
 @dataclass(eq=False)
 class Nests:
-    """The nests of a computation in their order. Arrays are numbered: inputs, outputs, then float32 `scratch`
-    of these numbers of elements."""
+    """The nests of a computation in their order. Arrays are numbered: inputs, outputs, then `scratch` of
+    these numbers of elements, which are of the type `number`, as is all that is computed.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: tuple[float, ...]
+    number: str = "float32"
     nests: list[PlacedNest] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The scratch, as arrays."""
+        return [((n,), as_dtype(self.number)) for n in self.scratch]
 
     @property
     def reduces(self) -> bool:

@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ...te.computation import Computation, farthest, MOST_COUNTED, needed_by, operands_of
 from ...te.operator import computation as declared, Found
 from ..base import Request
-from ..elementwise.program import can_store, kinds_of
-from .build import nests_of
+from ..elementwise.program import can_store, FLOATS, kinds_of
+from .build import CORES, nests_of, Splitting
 from .nest import Nests
 
 
-def nests_for(r: Request, known: frozenset[str], wanted: frozenset[str] | None = None) -> Nests | None:
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays that a backend's nests can have: the types that its code loads and stores, `floats` those of
+    results; and when sums are taken in parts. int64 is loaded too, as indices.
+    """
+
+    known: frozenset[str]
+    floats: frozenset[str] = FLOATS
+    splitting: Splitting = CORES
+
+
+def nests_for(r: Request, how: Arrays, wanted: frozenset[str] | None = None) -> Nests | None:
     """The loop nests for a request; None if its operator declares no computation, or not for these arrays.
 
-    `known` are the types that the backend's code can load and store; it also loads int64, as indices.
     `wanted`: some of the request's outputs, which then are computed in the same way as with the others, to
     the bit.
     """
-    return _nests(r, repr(r.attrs), known, wanted)
+    return _nests(r, repr(r.attrs), how, wanted)
 
 
 @functools.lru_cache(maxsize=1024)
-def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[str] | None) -> Nests | None:
+def _nests(r: Request, spelled: str, how: Arrays, wanted: frozenset[str] | None) -> Nests | None:
     """`spelled` are the attributes as text: 0.0 and -0.0 are equal, but not the same constant."""
     op, a, kinds = r.op, r.attrs, kinds_of(r)
     ins, outs = arrays_of(r, kinds)
     if kinds is None or not outs:
         return None
     long = {n for n in ins if str(kinds[n][1]) == "int64"}
-    if not can_store([kinds[n][1] for n in ins if n not in long], [kinds[n][1] for n in outs], known):
+    numbers = [kinds[n][1] for n in ins if n not in long]
+    if not can_store(numbers, [kinds[n][1] for n in outs], how.known, how.floats):
         return None
     found = computation(r, {n: shape for n, (shape, _) in kinds.items()})
     if found is None:
@@ -49,7 +61,8 @@ def _nests(r: Request, spelled: str, known: frozenset[str], wanted: frozenset[st
         return None
     donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
     dtypes = {n: str(kinds[n][1]) for n in (*ins, *outs)}
-    return nests_of(t, {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}, dtypes, donors, wanted)
+    made, domains = {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}
+    return nests_of(t, made, domains, dtypes, donors, wanted, how.splitting)
 
 
 def arrays_of(r: Request, kinds: Mapping[str, tuple[Shape, DType]] | None) -> tuple[list[str], list[str]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...elementwise.update import Form, Traced
 from ..compiler.source import KernelSource, NAMES, shared
-from ..kernels.arithmetic.elementwise import step_lines
+from ..compiler.steps import step_lines
 from .each import THREADS
 from .weights import PACK, text
 

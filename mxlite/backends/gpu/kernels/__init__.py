@@ -11,9 +11,12 @@ from ..runtime.device import Device
 
 
 def table(device: Device) -> dict[type[Op], list[Any]]:
-    """Every row for one device: those on cuDNN first, else in the order of the modules' names."""
+    """Every row for one device: those on cuDNN first, generated ones last, else in the order of the modules'
+    names.
+    """
     made: dict[type[Op], list[Any]] = {}
-    for module in sorted(modules(), key=lambda name: not own_name(name).startswith("cudnn_")):
+    turns = {"cudnn": 0, "generated": 2}
+    for module in sorted(modules(), key=lambda name: turns.get(name.split(".")[-2], 1)):
         for op, listed in importlib.import_module(module).rows(device).items():
             made.setdefault(op, []).extend(listed)
     return made

@@ -13,12 +13,13 @@ from .....graph.opdef import DType
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .....te.computation import Computation
 from ....nests.build import nests_of
+from ....nests.facts import EXPENSIVE, NestFacts
 from ....nests.nest import Nest, Nests, PlacedNest
 from ...onednn.primitive import address_of
 from ..calls import team
 from ..codegen.emitter import Module, storable, width
 from ..elementwise import bits_of
-from .facts import EXPENSIVE, NestFacts, Schedule, schedule_of
+from .schedule import Schedule, schedule_of
 from .writer import NestWriter
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})

@@ -13,10 +13,11 @@ from typing import Any
 from .....te.computation import Computation
 from ....elementwise.epilogue import Epilogue
 from ....nests.build import nests_of
+from ....nests.facts import EXPENSIVE
 from ....nests.nest import Nests
 from ..calls import team
-from .facts import BLOCK, EXPENSIVE
 from .loops import Computed
+from .schedule import BLOCK
 
 
 class RowProduct(Computed):

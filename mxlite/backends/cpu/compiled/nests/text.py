@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ....nests.facts import NestFacts
 from ....nests.nest import Access, Nests, PlacedNest
-from .facts import NestFacts, schedule_of
 from .loops import Loops
+from .schedule import schedule_of
 
 INDENT = "    "
 

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from ....nests.facts import NestFacts
 from ....nests.nest import Access, Nest
 from ..codegen.emit import emit
 from ..codegen.emitter import Function
 from ..codegen.ir import FLOAT, I64, Operand as Int, Value, zero
-from .facts import BLOCK, NestFacts, Reduction, REDUCTIONS, Schedule
+from .schedule import BLOCK, Reduction, REDUCTIONS, Schedule
 
 ROWS = 128  # that are added up before they are added to the rest
 _SLOW = frozenset({"div", "sqrt", "rsqrt"})  # which take longer for more lanes: of equal ones one is enough

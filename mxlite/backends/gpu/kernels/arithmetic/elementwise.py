@@ -23,6 +23,7 @@ from ....elementwise.program import can_store, collapsed, kinds_of, Program, pro
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiler.kinds import floating, FLOATS, known, wide
 from ...compiler.source import assembled, kernel, KernelSource, NAMES
+from ...compiler.steps import step_lines, STEPS
 from ...handwritten.each import spread, THREADS
 from ...handwritten.layout import divisor, stretches
 from ...rows import answer, table
@@ -35,27 +36,6 @@ MOST_PACKS = 2**31 - 1  # the limit of exact division by multiplication
 Formula = Callable[..., ExpressionValue]
 
 KNOWN = frozenset(NAMES)
-
-_COMPARED = dict(zip("eq ne gt ge lt le".split(), "== != > >= < <=".split()))
-_STEPS = {
-    **{name: f"{{}} {sign} {{}}" for name, sign in zip("add sub mul div".split(), "+-*/")},
-    **{name: f"{{}} {sign} {{}}" for name, sign in _COMPARED.items()},
-    "neg": "-{}",
-    "max": "mx_max({}, {})",
-    "min": "mx_min({}, {})",
-    "rsqrt": "C(1) / mx_sqrt({})",
-    "select": "{} ? {} : {}",
-    "to_float16": "mx_through_float16({})",
-    "to_bfloat16": "mx_through_bfloat16({})",
-    **{n: f"mx_{n}({{}})" for n in "abs sqrt exp expm1 log log1p tanh sigmoid softplus erf".split()},
-    **{n: f"mx_{n}({{}})" for n in "normal bell sign floor ceil trunc rint".split()},
-    **{n: f"mx_{n}({{}})" for n in "sin cos tan sinh cosh log2 log10 cbrt".split()},
-    **{f"arc{n}": f"mx_a{n}({{}})" for n in "sin cos tan sinh cosh tanh".split()},
-    **{n: f"mx_{n}({{}}, {{}})" for n in "pow hypot fmod copysign".split()},
-    "arctan2": "mx_atan2({}, {})",
-    "number": "",
-}
-"""The text of each step of an expression; see `te.steps.NUMPY`."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -126,26 +106,6 @@ def _lines(expression: Expression, inputs: Sequence[tuple[str, bool]]) -> list[s
     first = expression.num_inputs
     lines += [f"C v{first + i} = (C)constant{i};" for i in range(expression.num_constants)]
     return lines + step_lines(expression)
-
-
-def step_lines(expression: Expression) -> list[str]:
-    """A declaration for every step: number i of the expression is `v<i>`, of type C or bool."""
-    lines = []
-    for at, (name, *operands) in enumerate(expression.steps, expression.first_step):
-        if name == "number":
-            lines.append(f"C v{at} = (C){_number(operands[0])};")
-        else:
-            kind = "bool" if name in _COMPARED else "C"
-            lines.append(f"{kind} v{at} = {_STEPS[name].format(*(f'v{x}' for x in operands))};")
-    return lines
-
-
-def _number(x: float) -> str:
-    if x != x:
-        return "(0.0 / 0.0)"
-    if x in (float("inf"), float("-inf")):
-        return f"({'-' if x < 0 else ''}1.0 / 0.0)"
-    return f"({x.hex()})"
 
 
 class Loop:
@@ -238,7 +198,7 @@ def _single(device: Device, r: Request) -> ChosenKernel | None:
 
 def programmed(device: Device, r: Request, p: Program | None) -> ChosenKernel | None:
     """The kernel for a request that is this program."""
-    if p is None or any(name not in _STEPS for name, *_ in p.expression.steps):
+    if p is None or any(name not in STEPS for name, *_ in p.expression.steps):
         return None
     kinds = kinds_of(r)
     assert kinds is not None

@@ -1,0 +1,1 @@
+"""Kernels generated from what operators declare: they are asked after all others."""

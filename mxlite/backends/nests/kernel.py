@@ -1,0 +1,89 @@
+"""The kernel of a request that is loop nests, in whatever code these are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+from ...ops.scratch import carve, scratch_bytes
+from ..base import ChosenKernel, connected, Request, Run
+from .nest import Nests
+from .program import Arrays, nests_for
+
+Linked = Callable[[Sequence[Any]], Run]
+"""Gives the call of some nests for their arrays: inputs, outputs, scratch."""
+
+
+def nest_kernel(
+    r: Request,
+    how: Arrays,
+    nests: Nests,
+    written: Callable[[Nests], Linked],
+    in_turn: Callable[[Sequence[Run]], Run],
+    word: str,
+    **facts: Any,
+) -> ChosenKernel:
+    """The kernel for a request whose `nests` these are. A call may want some of the outputs, which then have
+    the bits that they have with the others.
+
+    `written` writes the code of nests, `in_turn` makes one call of several; `word` and the number of nests
+    are the kernel's name.
+    """
+    codes: dict[frozenset[str], tuple[Nests, Linked]] = {}
+
+    def code_for(present: frozenset[str]) -> tuple[Nests, Linked]:
+        """The code for these arrays: some head gradients, and outputs that nothing reads, may be absent."""
+        if present not in codes:
+            found = nests if present == everything else _some(r, how, present)
+            assert found is not None, f"{r.op.op_name} of {sorted(present)}"
+            codes[present] = found, written(found)
+        return codes[present]
+
+    everything = frozenset(
+        n for n in (*r.op.input_names(r.attrs), *r.op.output_names(r.attrs)) if r.is_used(n)
+    )
+    forward = r.op.forward_op or r.op
+    check = forward.compute_check
+    shapes = dict(zip(forward.input_names(r.attrs), r.inputs))
+    nbytes = max(_scratch(r, how, some) for some in _subsets(everything, nests.outputs))
+    code_for(everything)
+    is_variadic = bool(r.op.variadic)
+    names = r.op.input_names(r.attrs) if is_variadic else r.op.signature.needs
+
+    def connect(xp: Any, a: Any, *inputs: Any, work: Any = None, **outputs: Any) -> Run:
+        if "outs" in outputs:
+            outputs = dict(zip(r.op.output_names(r.attrs), outputs["outs"]))
+        given = {n: x for n, x in (*zip(names, inputs), *outputs.items()) if x is not None}
+        if not any(n in given for n in nests.outputs):
+            return in_turn(())
+        chosen, linked = code_for(frozenset(given) & everything)
+        own = carve(work, chosen.pieces) if chosen.scratch else []
+        run = linked([*(given[n] for n in (*chosen.inputs, *chosen.outputs)), *own])
+        return run if check is None else in_turn([partial(check, xp, a, shapes, given[forward.checked]), run])
+
+    name = f"{word} {len(nests.nests)} loop nests" if len(nests.nests) > 1 else f"{word} loop nest"
+    own = r.op.signature
+    like = replace(own, services=own.services | {"work"}) if nbytes else own
+    return replace(connected(connect, nbytes, name, like=like, **facts), is_computed=True)
+
+
+def _subsets(everything: frozenset[str], outputs: Sequence[str]) -> Iterator[frozenset[str]]:
+    """The arrays of a call that wants all outputs, or some."""
+    for count in range(len(outputs)):
+        for absent in combinations(outputs, count):
+            yield everything.difference(absent)
+
+
+def _some(r: Request, how: Arrays, present: frozenset[str]) -> Nests | None:
+    """The nests for a call with these arrays alone: an output has the bits that it has with others."""
+    outputs = frozenset(n for n in r.op.output_names(r.attrs) if r.is_used(n))
+    return nests_for(replace(r, used=present | outputs), how, present & outputs)
+
+
+def _scratch(r: Request, how: Arrays, present: frozenset[str]) -> int:
+    """Bytes of scratch of the code for these arrays: fewer outputs may want other nests, and more of it."""
+    found = _some(r, how, present)
+    return 0 if found is None else scratch_bytes(found.pieces)
