@@ -7,6 +7,8 @@ from .agreement import dissenters as dissenters, in_words as in_words, shown as 
 from .buckets import bucket_workspace as bucket_workspace, buckets as buckets, sum_bucket as sum_bucket
 from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
 from .ordered_sum import (
+    add_in_order as add_in_order,
+    PIECE as PIECE,
     reduce_and_gather as reduce_and_gather,
     shard_length as shard_length,
     sum_over_ranks as sum_over_ranks,
