@@ -422,7 +422,7 @@ class Module(BoundModule):
         return states.nbytes([*args.values(), *aux.values(), *self._training.updater.states.values()])
 
     def resume_moment(self, train_data: Any) -> resume.Moment:
-        return resume.Moment.of(train_data, self._binding.context)
+        return resume.Moment.of(train_data, self._context)
 
     def save_resume_state(
         self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
@@ -446,7 +446,7 @@ class Module(BoundModule):
         self.set_params(found.args, found.aux)
         self._restore_states(found.optimizer)
         self._training.restore_scale(found.loss_scale, self._binding)
-        found.restore_randomness(train_data, self._binding.context)
+        found.restore_randomness(train_data, self._context)
         return found.epoch, found.nbatch
 
     @staticmethod

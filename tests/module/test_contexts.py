@@ -199,10 +199,11 @@ def test_parameters_and_states_are_written_read_and_go_on(tmp_path):
         assert all((s.asnumpy() == 3).all() for s in states)
 
 
-def test_gradients_add_up_over_passes():
+@pytest.mark.parametrize("request_", ["write", "add"])
+def test_gradients_are_summed_once_for_each_pass(request_):
     found = []
     for contexts in (mx.cpu(), TWO):
-        module = made(dense(), (N, 6), contexts=contexts, grad_req="add", fused_update=False)
+        module = made(dense(), (N, 6), contexts=contexts, grad_req=request_, fused_update=False)
         for step in range(6):
             module.forward_backward(batch(*arrays((N, 6), step)))
             if step % 2:
@@ -268,6 +269,36 @@ def test_buckets_run_on_several_devices():
         found.append(module.get_params()[0])
     for name, value in found[0].items():
         np.testing.assert_allclose(found[1][name].asnumpy(), value.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_stopped_training_goes_on_with_the_random_numbers_of_all_devices(tmp_path):
+    def network():
+        x = mx.sym.Dropout(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8, name="fc"), p=0.5)
+        return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="last"), name="softmax")
+
+    def fitted(epochs, **how):
+        mx.random.seed(11)
+        module = mx.mod.Module(network(), context=TWO)
+        data = mx.io.NDArrayIter(*arrays((24, 6)), batch_size=8)
+        module.fit(data, num_epoch=epochs, optimizer="adam", initializer=mx.init.Xavier(), **how)
+        return module
+
+    whole, prefix = fitted(4), str(tmp_path / "run")
+    fitted(2, checkpoint_prefix=prefix)
+    found = fitted(4, checkpoint_prefix=prefix, resume=True)
+    for name, value in whole.get_params()[0].items():
+        np.testing.assert_array_equal(found.get_params()[0][name].asnumpy(), value.asnumpy(), name)
+
+
+def test_a_monitor_sees_every_device():
+    module = made(dense(1), (N, 6))
+    monitor = mx.mon.Monitor(1, stat_func=lambda a: a.sum(), pattern="last_output", sort=True)
+    module.install_monitor(monitor)
+    monitor.tic()
+    module.forward_backward(batch(*arrays((N, 6))))
+    assert [name for _, name, _ in monitor.toc()] == ["last_output"] * 2
+    module.forward(batch(*arrays((N, 6))), is_train=False)
+    assert module.get_outputs()[0].shape == (N, 5)
 
 
 def test_a_borrowed_optimizer_updates_by_the_sums_of_all_devices():

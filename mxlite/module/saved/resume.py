@@ -7,17 +7,29 @@ the next dropout uses), the loss scale of mixed precision, and the position and 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...core import Context, FormatError, replacing
-from ...core.disk.schema import anything, array as array_of, exactly, fields, named, real, row, text, whole
+from ...core.disk.schema import (
+    anything,
+    array as array_of,
+    exactly,
+    fields,
+    named,
+    real,
+    row,
+    several,
+    text,
+    whole,
+)
 from ...ndarray import NDArray, random as nd_random
 from ...ndarray.files.stored import FileSource, StoredArray
 from .statefile import Packed, stored_state, whole as whole_tree
 
 _WORD = text("[0-9]{1,19}", "a number of at most 19 digits as text")
+_RANDOM = row(text("[0-9]{1,20}", "a number of at most 20 digits as text"), _WORD)
 _POSITION = fields(
     {
         "kind": exactly("resume"),
@@ -26,25 +38,25 @@ _POSITION = fields(
         "args": named(array_of("fiubV")),
         "aux": named(array_of("fiubV")),
         "optimizer": array_of("u", 1),
-        "random": row(text("[0-9]{1,20}", "a number of at most 20 digits as text"), _WORD),
+        "random": _RANDOM,
         "data": anything,  # the iterator's to check
     },
-    {"loss_scale": row(real(2.0**-126, 2.0**127), whole())},
+    {"loss_scale": row(real(2.0**-126, 2.0**127), whole()), "random_of_others": several(_RANDOM)},
 )
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Positions of a device's random numbers and of the data."""
+    """Positions of each device's random numbers and of the data."""
 
-    random: tuple[int, int]
+    random: Sequence[tuple[int, int]]
     data: Any
 
     @classmethod
-    def of(cls, train_data: Any, ctx: Context) -> Moment:
+    def of(cls, train_data: Any, contexts: Sequence[Context]) -> Moment:
         """The current moment."""
         data = train_data.state() if hasattr(train_data, "state") else None
-        return cls(nd_random.get_state(ctx), data)
+        return cls([nd_random.get_state(c) for c in contexts], data)
 
 
 @dataclass(frozen=True)
@@ -59,13 +71,14 @@ class Position:
     args: dict[str, StoredArray]
     aux: dict[str, StoredArray]
     optimizer: FileSource
-    random: tuple[int, int]
+    random: Sequence[tuple[int, int]]
     data: Any
     loss_scale: tuple[float, int] | None = None
 
-    def restore_randomness(self, train_data: Any, ctx: Context) -> None:
-        """Restore the device's random generator and the iterator."""
-        nd_random.set_state(self.random, ctx)
+    def restore_randomness(self, train_data: Any, contexts: Sequence[Context]) -> None:
+        """Restore the random generators of the devices, as many as there were, and the iterator."""
+        for state, context in zip(self.random, contexts):
+            nd_random.set_state(state, context)
         if self.data is not None and hasattr(train_data, "set_state"):
             train_data.set_state(self.data)
 
@@ -81,6 +94,8 @@ def save(
     loss_scale: tuple[float, int] | None = None,
 ) -> None:
     """Write the file: whole, or not at all. A piece at a time: no array is copied."""
+    # Numbers beyond 63 bits as text: JSON readers differ in handling them.
+    first, *others = [[str(int(n)) for n in state] for state in moment.random]
     tree: dict[str, Any] = {
         "kind": "resume",
         "epoch": epoch,
@@ -88,10 +103,11 @@ def save(
         "args": dict(args),
         "aux": dict(aux),
         "optimizer": optimizer,
-        # Numbers beyond 63 bits as text: JSON readers differ in handling them.
-        "random": [str(int(n)) for n in moment.random],
+        "random": first,
         "data": moment.data,
     }
+    if others:
+        tree["random_of_others"] = others
     if loss_scale is not None:
         tree["loss_scale"] = list(loss_scale)
     with replacing(f"{prefix}.resume") as file:
@@ -107,7 +123,7 @@ def load(prefix: str) -> Position | None:
     if not isinstance(tree, dict) or tree.get("kind") != "resume":
         raise FormatError(f"{path} holds a state, but not one to resume training from.")
     _POSITION(tree, f"{path} is corrupt: its content")
-    seed, counter = tree["random"]
+    states = [tree["random"], *tree.get("random_of_others", ())]
     scale, steps = tree.get("loss_scale", (None, 0))
     return Position(
         tree["epoch"],
@@ -115,7 +131,7 @@ def load(prefix: str) -> Position | None:
         tree["args"],
         tree["aux"],
         tree["optimizer"].bytes("The optimizer state"),
-        (int(seed), int(counter)),
+        [(int(seed), int(counter)) for seed, counter in states],
         whole_tree(tree["data"]),
         None if scale is None else (float(scale), steps),
     )
