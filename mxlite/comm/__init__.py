@@ -12,6 +12,7 @@ from .agreement import (
 from .buckets import bucket_workspace as bucket_workspace, buckets as buckets, sum_bucket as sum_bucket
 from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
 from .ordered_sum import (
+    add_in_order as add_in_order,
     own_parts as own_parts,
     parts as parts,
     PIECE as PIECE,

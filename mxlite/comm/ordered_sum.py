@@ -16,7 +16,7 @@ next piece leaves when the one before it is summed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,22 @@ def parts(count: int, ranks: int) -> tuple[int, ...]:
 def aligned(nbytes: int) -> int:
     """`nbytes` rounded up to a whole cache line."""
     return -(-nbytes // ALIGN) * ALIGN
+
+
+def add_in_order(first: Any, others: Sequence[Any], wide: Any = None, join: Any = np.add) -> None:
+    """Replace `first` by ((first + o0) + o1) + ..., arrays of one shape.
+
+    wide: float32 scratch of that shape for arrays of 16 bits, whose sum is rounded once; else None.
+    """
+    total = first
+    if wide is not None:
+        total = wide
+        total[...] = first
+    with np.errstate(over="ignore", invalid="ignore"):  # gradients may overflow: a loss scale looks
+        for other in others:
+            join(total, other, out=total)
+        if total is not first:
+            first[...] = total
 
 
 def _slot(count: int, itemsize: int, ranks: int) -> int:
@@ -158,15 +174,7 @@ class _Piece:
         """The sum of the rows received, in the first of them."""
         first, *rows = self._received
         join = np.bitwise_or if first.dtype == np.uint8 else np.add
-        total = first
-        if self._wide is not None:
-            total = self._wide
-            total[...] = first
-        with np.errstate(over="ignore", invalid="ignore"):  # gradients may overflow: a loss scale looks
-            for row in rows:
-                join(total, row, out=total)
-            if total is not first:
-                first[...] = total
+        add_in_order(first, rows, self._wide, join)
         return first
 
     def finish(self) -> None:

@@ -10,6 +10,7 @@ sums gradients inside the planned step.
 """
 
 from .compression import TwoBit as TwoBit
+from .device_sums import add_devices as add_devices
 from .exchange import (
     allreduce as allreduce,
     barrier as barrier,

@@ -64,7 +64,9 @@ class ExecutorGroup:
     `current` is the key that each owner uses now: it is never dropped for another owner. `templates`
     are, for each owner, those of its first plans of training and of inference, `first` all of that.
     `held` are parameters and auxiliary states that were created before any program; see `hold`. `expected`
-    are programs of owners who have none yet; each is removed when the owner's first one comes.
+    are programs of owners who have none yet; each is removed when the owner's first one comes. `peers` are
+    the groups of the other devices, each with a budget of its own, where the same owners have parts of their
+    work; `lane` is the engine's device for programs on a CPU.
     """
 
     def __init__(self) -> None:
@@ -77,6 +79,23 @@ class ExecutorGroup:
         self.templates: dict[Hashable, tuple[Template, Template]] = {}
         self.first: dict[Hashable, Planned] = {}
         self.expected: dict[Hashable, Expected] = {}
+        self.peers: list[ExecutorGroup] = []
+        self.lane = "cpu"
+
+    @property
+    def of_devices(self) -> list[ExecutorGroup]:
+        """This group and those of the other devices."""
+        return [self, *self.peers]
+
+    def rest(self, owner: Hashable) -> None:
+        """Let others of the group drop what an owner uses now, on all devices."""
+        for group in self.of_devices:
+            group.current.pop(owner, None)
+
+    def forget(self, owner: Hashable) -> None:
+        """Expect no program of this owner any more, on all devices."""
+        for group in self.of_devices:
+            group.expected.pop(owner, None)
 
     # -- what it owns --------------------------------------------------------------------------
 
@@ -265,7 +284,7 @@ class ExecutorGroup:
         need, _ = self.arena_bytes(arrival, backend)
         host = max(p.host_bytes for p in (arrival.plan, *arrival.plans.values()))
         if self.arena is None or self.arena.backend is not backend:
-            self.arena = Arena(backend, need, host)
+            self.arena = Arena(backend, need, host, self.lane)
         else:
             budget, fixed = arrival.plan.budget_bytes, arrival.plan.problem.fixed_total
             most = max(self.arena.nbytes, self.arena.measured_bytes)

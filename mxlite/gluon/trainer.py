@@ -12,7 +12,7 @@ from ..comm import current
 from ..core import StateError
 from ..core.errors import ArgumentError, FormatError, OpAttributeError, RangeError
 from ..core.wanted import number, wanted
-from ..dist import Sums
+from ..dist import add_devices, Sums
 from ..dist.exchange import broadcast_into
 from ..module import kvstore as kvstores
 from ..module.kvstore import DistributedStore
@@ -155,11 +155,7 @@ class Trainer:
             if parameter.grad_req == "null":
                 continue
             first, *rest = parameter.list_grad()
-            if rest:
-                total = first.copy()
-                for g in rest:
-                    total += g.as_in_context(total.context)
-                total.copyto(first)
+            add_devices(first, rest)
             firsts.append((self._number[parameter], first))
             others += [(first, g) for g in rest]
         if self._store is not None:

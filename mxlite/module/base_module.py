@@ -436,6 +436,7 @@ class BaseModule:
 
     def _end_epoch(self, callbacks: Callbacks, epoch: int) -> None:
         """Call the callbacks for the end of an epoch, with copies of the parameters, made once if at all."""
+        self.average_states()
         copies: Any = None
         for callback in as_list(callbacks):
             if getattr(callback, "only_reads", False):
@@ -443,6 +444,9 @@ class BaseModule:
             else:
                 copies = self.get_params() if copies is None else copies
                 callback(epoch, self.symbol, *copies)
+
+    def average_states(self) -> None:
+        """Give all devices the means of their auxiliary states; `fit` does so after each epoch."""
 
     def _parameters(self) -> tuple[Any, Any]:
         """Parameters as in `get_params`, but the arrays themselves if possible: for reading only."""

@@ -21,6 +21,7 @@ from ..graph import dtype_from_text, Entry, Graph, Node, Shape
 from ..io import DataDesc
 from ..ndarray import NDArray
 from .argument_names import ArgumentNames
+from .batch_parts import BatchParts
 
 Shapes = tuple[list[DataDesc], list[DataDesc]]  # of data and of labels
 
@@ -63,12 +64,15 @@ class Binding:
 
     def anew(self) -> Binding:
         """The same with nothing bound, in a group of its own."""
-        new = Binding(self.symbol, self.context, self.names, **self.options)
+        new = self._unbound()
         new.metrics, new.monitor = self.metrics, self.monitor
         new.places = self.places
         new.narrow_params = self.narrow_params
         new.owner, new.others = self.owner, self.others
         return new
+
+    def _unbound(self) -> Binding:
+        return Binding(self.symbol, self.context, self.names, **self.options)
 
     @property
     def shapes(self) -> Shapes:
@@ -77,14 +81,44 @@ class Binding:
     @property
     def samples(self) -> int:
         """Batch size: the length along the N of the layout of the first data; 0 without data."""
-        if not self.data_shapes:
+        return self.samples_of(self.data_shapes)
+
+    @staticmethod
+    def samples_of(data: Sequence[DataDesc]) -> int:
+        """The samples of a batch of this data."""
+        if not data:
             return 0
-        first = self.data_shapes[0]
-        return int(first.shape[max(0, DataDesc.get_batch_axis(first.layout))])
+        return int(data[0].shape[max(0, DataDesc.get_batch_axis(data[0].layout))])
+
+    @property
+    def output_axes(self) -> list[int]:
+        """The axis of each output along which its samples lie."""
+        layouts = [e.node.annotations.get("__layout__") for e in self.symbol.graph.outputs]
+        return [DataDesc.get_batch_axis(layout) for layout in layouts]
 
     @property
     def executor(self) -> Executor:
         return self._ready()
+
+    @property
+    def devices(self) -> Sequence[Binding]:
+        """The bindings that run: of one device this one."""
+        return (self,)
+
+    @property
+    def has_program(self) -> bool:
+        """True if `executor` need not be created first."""
+        return self._executor is not None
+
+    @property
+    def executors(self) -> list[Executor]:
+        """The executor of each device."""
+        return [device.executor for device in self.devices]
+
+    @property
+    def parts(self) -> BatchParts:
+        """The parts of a batch that the devices get."""
+        return BatchParts(self.samples, (1,))
 
     @property
     def planned_bytes(self) -> int:
@@ -125,6 +159,11 @@ class Binding:
         if self._executor is not None:
             self._executor.refresh_masters()
 
+    @property
+    def mean_aux_dict(self) -> dict[str, NDArray]:
+        """The auxiliary states by name, of several devices their means, which are copies."""
+        return self.aux_dict
+
     def _held(self, nodes: Sequence[Node]) -> dict[str, NDArray]:
         held = self.group.held
         return {n.name: held["var", n.name] for n in nodes if ("var", n.name) in held}
@@ -151,6 +190,24 @@ class Binding:
         if 0 < len(labels) < len(label_names):
             raise ShapeError(f"forward: the batch's label has {len(labels)} arrays for {label_names}.")
         return {**dict(zip(data_names, batch.data)), **dict(zip(label_names, labels))}
+
+    def forward(self, feed: Mapping[str, Any], is_train: bool) -> None:
+        """Push the forward pass on these inputs."""
+        self.executor.forward(is_train=is_train, **feed)
+
+    def forward_backward(self, feed: Mapping[str, Any]) -> None:
+        """Push forward in training mode and backward."""
+        self.executor.forward_backward(**feed)
+
+    def backward(self, out_grads: Any) -> None:
+        """Push backward, with head gradients of the whole batch."""
+        self.executor.backward(out_grads)
+
+    def sum_gradients(self) -> None:
+        """Give the first device the sums of all devices' gradients, once after each backward."""
+
+    def average_states(self) -> None:
+        """Give each of several devices the means of their auxiliary states."""
 
     def other_shapes(self, batch: Any, feed: Mapping[str, Any]) -> tuple[Any, Any] | None:
         """Data and label shapes for a batch of other shapes than the bound ones; None for one of these."""
@@ -190,7 +247,7 @@ class Binding:
         """Deselect the executor: existing ones stay in the group, unless `stays` only while there is room."""
         self.hide()
         if not stays:
-            self.group.current.pop(self.owner, None)
+            self.group.rest(self.owner)
         self._executor = None
 
     def expect(self, data_shapes: Any, label_shapes: Any, loss_scale: Asked | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core import BindError, Context, MemoryBudgetError, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
@@ -17,7 +17,6 @@ from ..ndarray import concat, NDArray
 from .base_module import BaseModule, BindArguments
 from .binding import Binding
 from .bound_arrays import BoundArrays
-from .device_parts import by_device
 from .evaluation import Evaluation, other_shapes, Shapes, shapes_of
 from .initial import parameters
 from .initial.initializer import Uniform
@@ -26,13 +25,24 @@ from .training import Training
 from .watch.callback_monitor import CallbackMonitor
 
 
+class DeviceMemory(NamedTuple):
+    """The memory of a module on one of its devices."""
+
+    context: Context
+    memory_plan: MemoryPlan
+    planned_bytes: int
+    measured_bytes: int
+
+
 class BoundModule(BaseModule):
     """A module of one symbol, without training. `training` says which step is planned.
 
-    `memory_budget` is in bytes, None for none.
+    `budgets` are the bytes of each device, None for no bound.
     """
 
-    def __init__(self, binding: Binding, training: Training, memory_budget: int | None, logger: Any) -> None:
+    def __init__(
+        self, binding: Binding, training: Training, budgets: Sequence[int | None], logger: Any
+    ) -> None:
         super().__init__(logger)
         self._symbol = binding.symbol
         self._context: list[Context] = [binding.context]
@@ -42,7 +52,7 @@ class BoundModule(BaseModule):
         self._param_names, self._fixed_param_names = binding.names.parameters, binding.names.fixed
         self._aux_names: list[str] = binding.symbol.list_auxiliary_states()
         self._output_names: list[str] = binding.symbol.list_outputs()
-        self._memory_budget = memory_budget
+        self._budgets = list(budgets)
         self._binding = binding
         self._training = training
         self._evaluation = Evaluation()
@@ -108,6 +118,24 @@ class BoundModule(BaseModule):
         return group.measured_bytes + sum(group.extra.values())
 
     @property
+    def devices(self) -> list[DeviceMemory]:
+        """The plan of each context, and the bytes that are planned and allocated there.
+
+        `memory_plan`, `planned_bytes` and `measured_bytes` are those of the first, which owns the optimizer's
+        states, too.
+        """
+        self.need()
+        return [
+            DeviceMemory(
+                device.context,
+                executor.memory_plan,
+                device.planned_bytes,
+                device.group.measured_bytes + sum(device.group.extra.values()),
+            )
+            for device, executor in zip(self._binding.devices, self._binding.executors)
+        ]
+
+    @property
     def _executor(self) -> Executor:
         return self._binding.executor
 
@@ -120,9 +148,11 @@ class BoundModule(BaseModule):
     def _exec_group(self) -> BoundArrays:
         """See `bound_arrays.py`: private in MXNet, too, but used by programs nevertheless."""
         self.need()
-        self._executor.monitor_by(self._monitor_by)
+        executors = self._binding.executors
+        for executor in executors:
+            executor.monitor_by(self._monitor_by)
         return BoundArrays(
-            [self._executor],
+            executors,
             self._names.parameters,
             self._names.data,
             self._binding.samples,
@@ -187,12 +217,18 @@ class BoundModule(BaseModule):
         if b.shared_module is not None:
             b.shared_module.need(params=True)
             new.group = b.shared_module._binding.group
-            if self._memory_budget not in (None, new.group.budget):
+            if len(new.group.of_devices) != len(self._context):
+                raise BindError(
+                    f"Modules that share parameters run on the same devices: {self._context} are not those "
+                    f"of shared_module, {b.shared_module._context}."
+                )
+            if any(own not in (None, g.budget) for own, g in zip(self._budgets, new.group.of_devices)):
                 raise BindError(
                     "Modules that share parameters have one memory_budget: give it to the first of them."
                 )
         else:
-            new.group.budget = self._memory_budget
+            for group, budget in zip(new.group.of_devices, self._budgets):
+                group.budget = budget
             new.group.extra = old.group.extra
         self._training.use(new, b.data_shapes, b.label_shapes, before=old)
         self._binding = new
@@ -242,7 +278,7 @@ class BoundModule(BaseModule):
 
     @contextmanager
     def expecting(self, train_data: Any, eval_data: Any = None) -> Iterator[None]:
-        if self._binding.group.budget is None:
+        if all(g.budget is None for g in self._binding.group.of_devices):
             yield
             return
         shapes, bound = None if eval_data is None else shapes_of(eval_data), self._binding.shapes
@@ -344,16 +380,23 @@ class BoundModule(BaseModule):
             return
         initializer = initializer if initializer is not None else Uniform(0.01)
         attrs = self._symbol.attr_dict()
-        args, aux = self._parameters()
+        args, aux = self._written()
         for targets, given in ((args, arg_params), (aux, aux_params)):
             parameters.fill(targets, given, initializer, attrs, allow_missing)
         self._binding.refresh_masters()
         self.params_initialized = True
 
-    def _parameters(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The arrays themselves, arguments and auxiliary states."""
+    def _written(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The arrays that users write, arguments and auxiliary states: those of the first device."""
         args, aux = self._binding.arg_dict, self._binding.aux_dict
         return {n: args[n] for n in self._names.parameters}, aux
+
+    def _parameters(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The arrays themselves, for reading only; of several devices' auxiliary states the means."""
+        return self._written()[0], self._binding.mean_aux_dict
+
+    def average_states(self) -> None:
+        self._binding.average_states()
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
         """Copies of (arguments, auxiliary states) by name."""
@@ -380,7 +423,7 @@ class BoundModule(BaseModule):
                 "Parameters are initialised already; set_params(force_init=False) leaves them."
             )
             return
-        args, aux = self._parameters()
+        args, aux = self._written()
         for targets, given, known in (
             (args, arg_params, self._symbol.list_arguments()),
             (aux, aux_params, aux),
@@ -398,11 +441,9 @@ class BoundModule(BaseModule):
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
         """The arrays of `state_names`, in that order; as `get_outputs` gives them."""
         self.need(params=True)
-        here = self._present.executor.arg_dict
-        return self._by_device([here[n] for n in self._names.states], merge_multi_context)
-
-    def _by_device(self, arrays: list[Any], merged: bool, axes: Sequence[int] = ()) -> list[Any]:
-        return by_device(arrays, merged, len(self._context), self._binding.samples, axes)
+        present, names = self._present, self._names.states
+        states = [[e.arg_dict[n] for e in present.executors] for n in names]
+        return present.parts.merged(states, merge_multi_context, [0] * len(names))
 
     def set_states(self, states: Any = None, value: float | None = None) -> None:
         """Assign all states: from a list of arrays, as `get_states` or `get_outputs` gives it, or one number.
@@ -412,16 +453,24 @@ class BoundModule(BaseModule):
         self.need(params=True)
         if (states is None) == (value is None):
             raise StateError("set_states takes either states, a list of arrays, or value, a number.")
-        here = self._present.executor.arg_dict
+        present = self._present
+        here = [e.arg_dict for e in present.executors]
         if states is None:
             for name in self._names.states:
-                here[name][:] = value
+                for arrays in here:
+                    arrays[name][:] = value
             return
         given = [concat(*s, dim=0) if isinstance(s, (list, tuple)) and s else s for s in as_list(states)]
         if len(given) != len(self._names.states):
             raise StateError(f"set_states: {len(given)} arrays were given for {self._names.states}.")
         for name, state in zip(self._names.states, given):
             wanted(f"set_states: {name!r}", state, "an NDArray", NDArray)
-            if state.shape != here[name].shape:
-                raise ShapeError(f"set_states: {name!r} is {here[name].shape}, but {state.shape} was given.")
-            state.copyto(here[name])
+            parts = [present.parts.cut(state, 0, i) for i in range(len(here))]
+            if any(part.shape != arrays[name].shape for part, arrays in zip(parts, here)):
+                wants = [arrays[name].shape for arrays in here]
+                raise ShapeError(
+                    f"set_states: {name!r} is {wants[0] if len(wants) == 1 else wants}, but {state.shape} "
+                    f"was given."
+                )
+            for part, arrays in zip(parts, here):
+                part.copyto(arrays[name])

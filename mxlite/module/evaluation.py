@@ -50,7 +50,7 @@ class Evaluation:
         """Declare `shapes` in place of the former ones, whose programs stay as long as there is room."""
         self.declared, self._was_declared = shapes, False
         self.rest(training)
-        training.group.current.pop(self._owner, None)
+        training.group.rest(self._owner)
 
     def has(self, data_shapes: Any, label_shapes: Any) -> bool:
         """True if there is a program for these shapes."""
@@ -59,7 +59,7 @@ class Evaluation:
     def forget(self, group: ExecutorGroup) -> None:
         """Withdraw the declaration: the program does not come, or exists already."""
         self.declared = None
-        group.expected.pop(self._owner, None)
+        group.forget(self._owner)
 
     def bind(self, training: Binding, shapes: Shapes) -> None:
         """Bind the program for these shapes, ahead of its first batch."""

@@ -15,9 +15,9 @@ from ..core.wanted import wanted
 from ..executor import Executor, simple_bind
 from ..executor.request.bind_request import BindRequest
 from ..io import DataDesc
-from ..ndarray import concat, NDArray, slice_axis
+from ..ndarray import NDArray
+from .batch_parts import BatchParts
 from .bound_arrays import BoundArrays
-from .executor_manager import _split_input_slice
 
 __all__ = ["DataParallelExecutorGroup"]
 
@@ -64,7 +64,8 @@ class DataParallelExecutorGroup(BoundArrays):
             raise ShapeError(f"DataParallelExecutorGroup: data of {sorted(samples)} samples in one batch.")
         count = samples.pop() if samples else len(contexts)
         self.workload = list(workload or [1] * len(contexts))
-        self.slices = _split_input_slice(count, self.workload)
+        self._parts = BatchParts(count, self.workload)
+        self.slices = self._parts.slices
         data_names = [d.name for d in self.data_shapes]
         self.grad_req = self._requests(grad_req, param_names, data_names)
         self.shared_data_arrays: list[dict[str, NDArray]] = (
@@ -75,7 +76,7 @@ class DataParallelExecutorGroup(BoundArrays):
             lenders = shared_group.execs
         made = [
             self._bound(*of, param_names)
-            for of in zip(contexts, self.slices, lenders, self.shared_data_arrays)
+            for of in zip(contexts, range(len(contexts)), lenders, self.shared_data_arrays)
         ]
         own = [n for n in symbol.list_arguments() if n in set(param_names)]
         super().__init__(made, own, data_names, count, self._install_monitor)
@@ -94,13 +95,14 @@ class DataParallelExecutorGroup(BoundArrays):
     def _bound(
         self,
         context: Context,
-        part: slice,
+        number: int,
         lender: Executor | None,
         shared: dict[str, NDArray],
         params: Sequence[str],
     ) -> Executor:
-        """The executor for this part of a batch."""
-        shapes = {d.name: self._part_shape(d, part) for d in (*self.data_shapes, *self.label_shapes)}
+        """The executor for the part of a batch that device `number` gets."""
+        inputs = self._parts.described([*self.data_shapes, *self.label_shapes], number)
+        shapes = {d.name: d.shape for d in inputs}
         types = {d.name: d.dtype for d in (*self.data_shapes, *self.label_shapes)}
         names = self.symbol.list_arguments()
         found = dict(zip(names, self.symbol.infer_shape(**shapes)[0]))
@@ -113,28 +115,6 @@ class DataParallelExecutorGroup(BoundArrays):
                 shared[name] = array
         return made
 
-    def _part_shape(self, desc: DataDesc, part: slice) -> tuple[int, ...]:
-        axis, shape = self._axes[desc.name], list(desc.shape)
-        if axis >= 0:
-            shape[axis] = part.stop - part.start
-        return tuple(shape)
-
-    def _cut(self, array: NDArray, axis: int, number: int) -> NDArray:
-        """The part of executor `number`."""
-        part = self.slices[number]
-        if axis < 0 or len(self.execs) == 1:
-            return array
-        cut: NDArray = slice_axis(array, axis=axis, begin=part.start, end=part.stop)
-        return cut
-
-    def _merged(self, parts: list[list[Any]], merge: bool, axes: Sequence[int]) -> list[Any]:
-        if not merge:
-            return parts
-        return [
-            concat(*arrays, dim=axis) if axis >= 0 and len(arrays) > 1 else arrays[0]
-            for arrays, axis in zip(parts, axes)
-        ]
-
     # -- running -------------------------------------------------------------------------------
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
@@ -144,7 +124,9 @@ class DataParallelExecutorGroup(BoundArrays):
             feed |= dict(zip(self.label_names, data_batch.label))
         train = self.for_training if is_train is None else is_train
         for i, executor in enumerate(self.execs):
-            executor.forward(is_train=train, **{n: self._cut(a, self._axes[n], i) for n, a in feed.items()})
+            executor.forward(
+                is_train=train, **{n: self._parts.cut(a, self._axes[n], i) for n, a in feed.items()}
+            )
 
     def backward(self, out_grads: Any = None) -> None:
         """Run each backward pass; `out_grads` are of whole batches."""
@@ -152,7 +134,7 @@ class DataParallelExecutorGroup(BoundArrays):
             raise StateError("DataParallelExecutorGroup: backward needs for_training=True.")
         heads = [out_grads] if isinstance(out_grads, NDArray) else list(out_grads or ())
         for i, executor in enumerate(self.execs):
-            cut = [self._cut(g, a, i) for g, a in zip(heads, self.output_layouts)]
+            cut = [self._parts.cut(g, a, i) for g, a in zip(heads, self.output_layouts)]
             executor.backward(cut or None)
 
     def get_outputs(
@@ -161,20 +143,20 @@ class DataParallelExecutorGroup(BoundArrays):
         """Outputs of the last forward, [begin, end) of them; each a list of parts unless they are merged."""
         where = slice(begin, end)
         parts = [list(arrays) for arrays in zip(*(e.outputs for e in self.execs))][where]
-        return self._merged(parts, merge_multi_context, self.output_layouts[where])
+        return self._parts.merged(parts, merge_multi_context, self.output_layouts[where])
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data."""
         if not self.inputs_need_grad:
             raise StateError("DataParallelExecutorGroup: get_input_grads needs inputs_need_grad=True.")
         axes = [self._axes[n] for n in self.data_names]
-        return self._merged(self.input_grad_arrays, merge_multi_context, axes)
+        return self._parts.merged(self.input_grad_arrays, merge_multi_context, axes)
 
     def update_metric(self, eval_metric: Any, labels: Sequence[NDArray], pre_sliced: bool = False) -> None:
         """Let the metric see the outputs of each executor with its part of the labels."""
         for i, executor in enumerate(self.execs):
             axes = [self._axes[n] for n in self.label_names]
-            mine = labels[i] if pre_sliced else [self._cut(a, x, i) for a, x in zip(labels, axes)]
+            mine = labels[i] if pre_sliced else [self._parts.cut(a, x, i) for a, x in zip(labels, axes)]
             eval_metric.update_dict(
                 dict(zip(self.label_names, mine)), dict(zip(self.output_names, executor.outputs))
             )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..core import BindError, Context, current_context, MXLiteError, parse_bytes, StateError
+from ..core import BindError, Context, StateError
 from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
 from ..core.wanted import wanted, wanted_path
@@ -24,25 +23,14 @@ from . import kvstore as kvstores
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .bound_module import BoundModule
-from .loop_arguments import as_list
+from .device_arguments import Budgets, budgets_of, contexts_of, work_loads_of
 from .metrics.counting import Counting
 from .metrics.metric_base import EvalMetric
 from .optim import states
 from .optim.loss_scale import LossScale
+from .parallel_binding import ParallelBinding
 from .saved import resume, shards
 from .training import Training
-
-
-def _on_the_first(contexts: Sequence[Context]) -> None:
-    """Warn that one device does the work of several CPUs; MXLiteError if one of them is no CPU."""
-    if any(c.device_type == "gpu" for c in contexts):
-        raise MXLiteError(f"Module runs on one device, got {len(contexts)}: {list(contexts)}.")
-    warnings.warn(
-        f"Module: {len(contexts)} CPUs are one here: the whole batch runs on {contexts[0]}, not a part of it "
-        f"on each. Numbers are the same but for statistics of a batch, such as BatchNorm's, which MXNet "
-        f"takes of each part.",
-        stacklevel=3,
-    )
 
 
 class Module(BoundModule):
@@ -93,7 +81,7 @@ class Module(BoundModule):
         group2ctxs: Any = None,
         compression_params: Any = None,
         *,
-        memory_budget: int | str | None = None,
+        memory_budget: Budgets = None,
         fused_update: bool | None = None,
         amp: Any = None,
         loss_scale: Any = None,
@@ -104,15 +92,19 @@ class Module(BoundModule):
         link: str | None = None,
         shard: str = "auto",
     ) -> None:
-        contexts = as_list(context) or [current_context()]
-        for c in contexts:
-            wanted("Module: context", c, "a device such as mx.cpu()", Context)
-        if len(contexts) != 1:
-            _on_the_first(contexts)
+        contexts = contexts_of(context)
+        work_loads = work_loads_of(work_load_list, len(contexts))
         on_one_device(group2ctxs, contexts[0], "group2ctxs")
         wanted("Module: symbol", symbol, "a Symbol", Symbol)
         names = ArgumentNames.of(symbol, data_names, label_names, state_names, fixed_param_names)
-        budget = None if memory_budget is None else parse_bytes(memory_budget)
+        budgets = budgets_of(memory_budget, len(contexts))
+        if len(contexts) > 1:
+            if fused_update:
+                raise BindError(
+                    f"Module: fused_update=True is for one device: the gradients of {len(contexts)} contexts "
+                    f"are summed before the update, which stands behind their steps."
+                )
+            fused_update = False
         device_of(device)  # these raise now what binding would raise later
         host_link(offload)
         check_streams(streams)
@@ -130,11 +122,14 @@ class Module(BoundModule):
         )
         if narrow_params and amp is None:
             raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
-        binding = Binding(symbol, contexts[0], names, **options)
+        if len(contexts) == 1:
+            binding = Binding(symbol, contexts[0], names, **options)
+        else:
+            binding = ParallelBinding(symbol, contexts, work_loads, names, **options)
         binding.narrow_params = narrow_params
         binding.places = group2ctxs
         training.shard = shard
-        super().__init__(binding, training, budget, logger)
+        super().__init__(binding, training, budgets, logger)
         self._compression_params = compression_params  # of gradients, where other ranks share the store
         self._context = contexts  # a list in MXNet, whose programs read it
         self._stepped = False
@@ -243,7 +238,7 @@ class Module(BoundModule):
         """Run forward on a batch. Another batch size is bound automatically."""
         is_train = self.for_training if is_train is None else is_train
         feed = self._prepared(data_batch, is_train)
-        self._present.executor.forward(is_train=is_train, **feed)
+        self._present.forward(feed, is_train)
 
     def forward_backward(self, data_batch: Any) -> None:
         """Forward in training mode and backward, pushed together, so that on a GPU they are one launch."""
@@ -256,7 +251,7 @@ class Module(BoundModule):
             self._executor.step(self._training.hyper(self._binding), **feed)
             self._stepped = True
         else:
-            self._executor.forward_backward(**feed)
+            self._binding.forward_backward(feed)
 
     def _prepared(self, data_batch: Any, is_train: bool) -> dict[str, Any]:
         """Feed of the executor for this batch, after everything is ready to run."""
@@ -311,7 +306,7 @@ class Module(BoundModule):
             self.reshape(self._present.data_shapes, self._present.label_shapes)
             self._have_steps()
             if not self.is_fused:
-                self._executor.forward(is_train=False, **self._fed)
+                self._binding.forward(self._fed, False)
         executor = self._executor
         if executor.updated:
             if out_grads is not None:
@@ -323,7 +318,7 @@ class Module(BoundModule):
         elif self._fed is None:
             raise StateError("backward: run forward first.")
         else:
-            executor.backward(out_grads)
+            self._binding.backward(out_grads)
 
     def update(self) -> None:
         """Apply the optimizer to all parameters (done already if the update is fused).
@@ -339,37 +334,44 @@ class Module(BoundModule):
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """Outputs of the last forward; without `merge_multi_context` each as a list of the devices' parts."""
         self.need(params=True)
-        executor = self._present.executor
-        if not executor.has_run:
+        present = self._present
+        if not present.executor.has_run:
             raise StateError("get_outputs: call forward first; there are no outputs yet.")
-        axes = [
-            DataDesc.get_batch_axis(e.node.annotations.get("__layout__"))
-            for e in self._binding.symbol.graph.outputs
-        ]
-        return self._by_device(list(executor.outputs), merge_multi_context, axes)
+        parts = list(zip(*(e.outputs for e in present.executors)))
+        return present.parts.merged(parts, merge_multi_context, present.output_axes)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """Gradients of the data, if bound with inputs_need_grad; None where grad_req is 'null'."""
         self.need(params=True)
         if not self.inputs_need_grad:
             raise StateError("get_input_grads: bind with inputs_need_grad=True.")
-        grads = [self._executor.grad_dict[name] for name in self._names.data]
-        if any(grad is not None for grad in grads) and not self._executor.has_gradients:
+        executors = self._binding.executors
+        grads = [[e.grad_dict[name] for e in executors] for name in self._names.data]
+        if any(parts[0] is not None for parts in grads) and not executors[0].has_gradients:
             raise StateError("get_input_grads: call forward and backward first; there are no gradients yet.")
         axes = [DataDesc.get_batch_axis(d.layout) for d in self._binding.data_shapes]
-        return self._by_device(grads, merge_multi_context, axes)
+        return self._binding.parts.merged(grads, merge_multi_context, axes)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add the outputs of the last forward to the metric; this may complete after the return."""
+        """Add the outputs of the last forward to the metric, device by device; it may complete after
+        the return.
+
+        pre_sliced: `labels` are a list for each device.
+        """
         wanted("update_metric: eval_metric", eval_metric, "an EvalMetric", has=("update_later",))
         if labels is not None:
             wanted("update_metric: labels", labels, "a list of NDArrays", list, tuple)
-        names = [d.name for d in self._binding.label_shapes]
-        executor = self._present.executor
-        fed, here = self._fed or {}, executor.arg_dict
-        # Fed arrays are read from beside the outputs: on a GPU that saves copies.
-        there = {n: here[n] if fed.get(n) is a else a for n, a in zip(names, labels or [])}
-        eval_metric.update_later(there, dict(zip(self._output_names, executor.outputs)))
+        present, fed = self._present, self._fed or {}
+        described = self._binding.label_shapes
+        for i, executor in enumerate(present.executors):
+            # Fed arrays are read from beside the outputs: on a GPU that saves copies.
+            here, there = executor.arg_dict, {}
+            mine = labels[i] if pre_sliced and labels is not None and len(self._context) > 1 else labels
+            for d, a in zip(described, mine or []):
+                is_cut = mine is not labels
+                part = a if is_cut else present.parts.cut(a, DataDesc.get_batch_axis(d.layout), i)
+                there[d.name] = here[d.name] if fed.get(d.name) is a else part
+            eval_metric.update_later(there, dict(zip(self._output_names, executor.outputs)))
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -418,7 +420,7 @@ class Module(BoundModule):
         return states.nbytes([*args.values(), *aux.values(), *self._training.updater.states.values()])
 
     def resume_moment(self, train_data: Any) -> resume.Moment:
-        return resume.Moment.of(train_data, self._binding.context)
+        return resume.Moment.of(train_data, self._context)
 
     def save_resume_state(
         self, prefix: str, epoch: int, nbatch: int, train_data: Any, moment: Any = None
@@ -451,7 +453,7 @@ class Module(BoundModule):
         self.set_params(found.args, found.aux)
         self._training.restore_states(found.state_tree(), self._binding)
         self._training.restore_scale(found.loss_scale, self._binding)
-        found.restore_randomness(train_data, self._binding.context)
+        found.restore_randomness(train_data, self._context)
         return found.epoch, found.nbatch
 
     @staticmethod

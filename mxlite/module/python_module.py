@@ -13,7 +13,6 @@ from ..core.errors import ArgumentError, MissingMethodError
 from ..io import DataDesc
 from ..ndarray import array, NDArray
 from .base_module import BaseModule, BindArguments
-from .device_parts import by_device
 
 
 class PythonModule(BaseModule):
@@ -150,7 +149,7 @@ class PythonLossModule(PythonModule):
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """The scores."""
-        return by_device([self._scores], merge_multi_context)
+        return [self._scores] if merge_multi_context else [[self._scores]]
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute the gradient of the scores."""
@@ -169,4 +168,4 @@ class PythonLossModule(PythonModule):
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
         """The gradient of the scores."""
-        return by_device([self._scores_grad], merge_multi_context)
+        return [self._scores_grad] if merge_multi_context else [[self._scores_grad]]

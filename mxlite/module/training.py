@@ -284,6 +284,7 @@ class Training:
 
     def update(self, binding: Binding) -> None:
         """Apply the optimizer to the gradients of the last step; with a loss scale, if all are finite."""
+        binding.sum_gradients()
         if self.ranks > 1:
             self._sum_over_ranks(binding)
         if self.scale is not None and not self._may_update(self.scale, binding):

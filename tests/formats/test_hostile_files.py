@@ -185,6 +185,7 @@ def test_a_bool_of_a_file_is_0_or_1():
         ({"nbatch": -1}, r"\['nbatch'\]"),
         ({"random": ["1", "9" * 30]}, r"\['random'\]\[1\]"),
         ({"random": ["1", "-1"]}, r"\['random'\]\[1\]"),
+        ({"random_of_others": [["1", "2"], ["1"]]}, r"\['random_of_others'\]\[1\] must be a list of 2"),
         ({"random": 3}, r"\['random'\] must be a list of 2"),
         ({"args": [1]}, r"\['args'\] must be a dict"),
         ({"args": {"w": "x"}}, r"\['args'\]\['w'\] must be an array"),
@@ -198,7 +199,7 @@ def test_a_resume_file_is_checked_field_by_field(tmp_path, change, says):
     tree = dict(epoch=1, nbatch=2, args={}, aux={}, optimizer=np.zeros(1, "uint8"), random=["1", "2"])
     path = tmp_path / "run.resume"
     path.write_bytes(pack_state({"kind": "resume", "data": None, **tree}))
-    assert resume.load(str(tmp_path / "run")).random == (1, 2)
+    assert resume.load(str(tmp_path / "run")).random == [(1, 2)]
     path.write_bytes(pack_state({"kind": "resume", "data": None, **tree, **change}))
     with pytest.raises(FormatError, match=f"run.resume is corrupt: .*{says}"):
         resume.load(str(tmp_path / "run"))

@@ -171,3 +171,26 @@ def test_files_are_checked_and_never_downloaded(tmp_path):
     assert gluon.utils.download("http://example.org/a.txt", str(tmp_path), sha1_hash=digest) == str(file)
     with pytest.raises(FileNotFoundError, match="mxlite downloads nothing"):
         gluon.utils.download("http://example.org/b.txt", str(tmp_path))
+
+
+def test_stores_add_16_bits_of_several_devices_in_float32_and_in_order():
+    parts = [np.float16(x) * np.ones((300, 700), np.float16) for x in (2048, 1, 1)]
+    values = [mx.nd.array(p, ctx=mx.cpu(i), dtype="float16") for i, p in enumerate(parts)]
+    for kind in ("local", "device"):
+        store = mx.kv.create(kind)
+        store.init("w", mx.nd.zeros((300, 700), dtype="float16"))
+        store.push("w", values)
+        found = [v.copy() for v in values]
+        store.pull("w", out=found)
+        for array, context in zip(found, (mx.cpu(0), mx.cpu(1), mx.cpu(2)), strict=True):
+            assert (array.asnumpy() == 2050).all() and array.context == context
+    assert [v.asnumpy()[0, 0] for v in values] == [2048, 1, 1]
+    parameter = gluon.Parameter("p", shape=(4,), dtype="float16")
+    parameter.initialize(ctx=[mx.cpu(i) for i in range(3)])
+    trainer = gluon.Trainer([parameter], "sgd")
+    for array, x in zip(parameter.list_grad(), (2048, 1, 1), strict=True):
+        array[:] = x
+    trainer.allreduce_grads()
+    assert [g.asnumpy().tolist() for g in parameter.list_grad()] == [[2050] * 4] * 3
+    with pytest.raises(mx.ShapeError, match=r"is \(300, 700\), but \(2,\) was pushed"):
+        store.push("w", [values[0], mx.nd.zeros((2,))])

@@ -333,7 +333,6 @@ def test_outputs_come_in_lists_over_devices_unless_merged():
     assert merged is alone
 
 
-@pytest.mark.filterwarnings("ignore:Module. 2 CPUs are one")
 def test_each_of_several_cpus_has_its_part_of_the_batch_along_its_layout():
     net = mx.sym.Activation(mx.sym.Variable("data"), act_type="relu", __layout__="TNC")
     module = mx.mod.Module(net, label_names=None, context=[mx.cpu(0), mx.cpu(1)])
@@ -359,7 +358,6 @@ def test_a_network_without_data_has_outputs():
     assert out.asscalar() == 3 and module.get_outputs(merge_multi_context=False)[0][0].asscalar() == 3
 
 
-@pytest.mark.filterwarnings("ignore:Module. 2 CPUs are one")
 def test_states_are_set_from_the_parts_of_several_cpus():
     state = mx.sym.Variable("s")
     net = mx.sym.Group([mx.sym.Variable("data") + state])

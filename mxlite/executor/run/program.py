@@ -146,11 +146,12 @@ class Program:
 
     def _push(self, segments: list[Any], first: bool, told: Sequence[Any]) -> None:
         assert not told
-        push = get_engine().push
+        push, lane = get_engine().push, self.arena.lane
         tail = self.arena.tail if first else ()
         for n, s in enumerate(segments):
             reads, writes = s.held
-            push(s, reads, (*writes, *tail) if tail and not n else writes, name=s.names[0], kind=s.kind)
+            writes = (*writes, *tail) if tail and not n else writes
+            push(s, reads, writes, name=s.names[0], device=lane, kind=s.kind)
 
     # -- building ------------------------------------------------------------------------------
 

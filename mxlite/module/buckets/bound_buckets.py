@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...core import BindError, Context, MemoryBudgetError, MXLiteError, nearest, StateError
-from ...core.bytesize import parse_bytes
 from ...core.errors import ArgumentError
 from ...core.wanted import found, wanted, wanted_function
 from ...executor import ExecutorGroup
@@ -21,6 +20,7 @@ from ...executor.request.bind_request import Offload
 from ...memplan import Device
 from ...symbol.naming import NameManager
 from ..base_module import BaseModule, BindArguments
+from ..device_arguments import Budgets
 from ..evaluation import Shapes
 from ..initial import parameters
 from ..module import Module
@@ -46,7 +46,7 @@ class BoundBuckets(BaseModule):
         group2ctxs: Any = None,
         compression_params: Any = None,
         *,
-        memory_budget: int | str | None = None,
+        memory_budget: Budgets = None,
         fused_update: bool | None = None,
         amp: Any = None,
         loss_scale: Any = None,
@@ -60,11 +60,12 @@ class BoundBuckets(BaseModule):
             raise StateError("BucketingModule needs default_bucket_key: the bucket to bind first.")
         self._sym_gen = wanted_function("BucketingModule: sym_gen", sym_gen)
         self._default_bucket_key = default_bucket_key
-        self._budget = None if memory_budget is None else parse_bytes(memory_budget)
+        self._budget = memory_budget  # of each device
         self._fused = fused_update
         self._options: dict[str, Any] = dict(
             logger=logger,
             context=context,
+            work_load_list=work_load_list,
             fixed_param_names=fixed_param_names,
             state_names=state_names,
             group2ctxs=group2ctxs,
@@ -230,7 +231,7 @@ class BoundBuckets(BaseModule):
         for module in (self._first, *self._buckets.values(), *self._coming.values()):
             module._evaluation.forget(group)
         for module in self._coming.values():
-            group.expected.pop(module._binding.owner, None)
+            group.forget(module._binding.owner)
         self._coming = {}
 
     def _bind_all(self) -> None:
@@ -314,6 +315,7 @@ class BoundBuckets(BaseModule):
 
     init_params = handed_over("init_params", "_first", then="_have_params", bound=True)
     set_params = handed_over("set_params", "_first", then="_have_params", bound=True)
+    average_states = handed_over("average_states", "_first")
     get_params = handed_over("get_params", "_first", params=True)
 
     def _have_params(self) -> None:

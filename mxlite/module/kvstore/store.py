@@ -9,6 +9,7 @@ from ...core import BindError, MXLiteError, nearest, replacing, ShapeError, Stat
 from ...core.disk.files import opened
 from ...core.errors import ArgumentError, RangeError
 from ...core.wanted import wanted
+from ...dist import add_devices
 from ...ndarray import NDArray
 from ...ndarray.sparse import retain
 from ..optim.optimizer_base import Optimizer
@@ -89,10 +90,12 @@ class KVStore:
         for k, values in _keyed(key, value):
             stored = self._at(k)
             total = values[0]
-            for other in values[1:]:
-                total = total + other.as_in_context(total.context)
-            if total.shape != stored.shape:
-                raise ShapeError(f"KVStore: {k!r} is {stored.shape}, but {total.shape} was pushed.")
+            for other in values:
+                if other.shape != stored.shape:
+                    raise ShapeError(f"KVStore: {k!r} is {stored.shape}, but {other.shape} was pushed.")
+            if len(values) > 1:
+                total = total.copy()
+                add_devices(total, values[1:])
             total = self.of_all_workers(k, total)
             if self._updater is None:
                 total.copyto(stored)

@@ -8,18 +8,30 @@ checkpoint of several ranks (`shards.py`) each has a generator, data and auxilia
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...core import Context, FormatError
-from ...core.disk.schema import anything, array as array_of, exactly, fields, named, real, row, text, whole
+from ...core.disk.schema import (
+    anything,
+    array as array_of,
+    exactly,
+    fields,
+    named,
+    real,
+    row,
+    several,
+    text,
+    whole,
+)
 from ...ndarray import NDArray, random as nd_random
 from ...ndarray.files.stored import StoredArray
 from . import shards
 from .statefile import stored_state, whole as whole_tree
 
 _WORD = text("[0-9]{1,19}", "a number of at most 19 digits as text")
+_RANDOM = row(text("[0-9]{1,20}", "a number of at most 20 digits as text"), _WORD)
 _COMMON = {
     "kind": exactly("resume"),
     "epoch": whole(),
@@ -29,25 +41,27 @@ _COMMON = {
 }
 _OWN = {
     "aux": named(array_of("fiubV")),
-    "random": row(text("[0-9]{1,20}", "a number of at most 20 digits as text"), _WORD),
+    "random": _RANDOM,
     "data": anything,  # the iterator's to check
 }
+_OTHERS = {"random_of_others": several(_RANDOM)}
 _SCALE = {"loss_scale": row(real(2.0**-126, 2.0**127), whole())}
-_POSITION, _SHARED, _OF_RANK = fields(_COMMON | _OWN, _SCALE), fields(_COMMON, _SCALE), fields(_OWN)
+_POSITION = fields(_COMMON | _OWN, _SCALE | _OTHERS)
+_SHARED, _OF_RANK = fields(_COMMON, _SCALE), fields(_OWN, _OTHERS)
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Positions of a device's random numbers and of the data."""
+    """Positions of each device's random numbers and of the data."""
 
-    random: tuple[int, int]
+    random: Sequence[tuple[int, int]]
     data: Any
 
     @classmethod
-    def of(cls, train_data: Any, ctx: Context) -> Moment:
+    def of(cls, train_data: Any, contexts: Sequence[Context]) -> Moment:
         """The current moment."""
         data = train_data.state() if hasattr(train_data, "state") else None
-        return cls(nd_random.get_state(ctx), data)
+        return cls([nd_random.get_state(c) for c in contexts], data)
 
 
 @dataclass(frozen=True)
@@ -64,7 +78,7 @@ class Position:
     args: dict[str, StoredArray]
     aux: dict[str, StoredArray]
     optimizer: Any
-    random: tuple[int, int] | None
+    random: Sequence[tuple[int, int]]
     data: Any
     loss_scale: tuple[float, int] | None = None
 
@@ -74,10 +88,10 @@ class Position:
             return stored_state(self.optimizer.bytes("The optimizer state"))
         return self.optimizer
 
-    def restore_randomness(self, train_data: Any, ctx: Context) -> None:
-        """Restore the device's random generator and the iterator."""
-        if self.random is not None:
-            nd_random.set_state(self.random, ctx)
+    def restore_randomness(self, train_data: Any, contexts: Sequence[Context]) -> None:
+        """Restore the random generators of the devices, as many as there were, and the iterator."""
+        for state, context in zip(self.random, contexts):
+            nd_random.set_state(state, context)
         if self.data is not None and hasattr(train_data, "set_state"):
             train_data.set_state(self.data)
 
@@ -97,6 +111,8 @@ def save(
 
     All ranks call it `together`, or each for a file of its own.
     """
+    # Numbers beyond 63 bits as text: JSON readers differ in handling them.
+    first, *others = [[str(int(n)) for n in state] for state in moment.random]
     common: dict[str, Any] = {
         "kind": "resume",
         "epoch": epoch,
@@ -104,12 +120,13 @@ def save(
         "args": dict(args),
         "optimizer": optimizer,
     }
-    own = {
+    own: dict[str, Any] = {
         "aux": dict(aux),
-        # Numbers beyond 63 bits as text: JSON readers differ in handling them.
-        "random": [str(int(n)) for n in moment.random],
+        "random": first,
         "data": moment.data,
     }
+    if others:
+        own["random_of_others"] = others
     if loss_scale is not None:
         common["loss_scale"] = list(loss_scale)
     path = f"{prefix}.resume"
@@ -141,6 +158,7 @@ def load(prefix: str, rank: int = 0, ranks: int | None = 1) -> Position | None:
         own = files.content(rank if rank < writers else 0)["own"]
         _OF_RANK(own, f"{path} is corrupt: what its shard of rank {rank} has")
     same = ranks in (None, writers)
+    states = [own["random"], *own.get("random_of_others", ())]
     scale, steps = tree.get("loss_scale", (None, 0))
     return Position(
         tree["epoch"],
@@ -148,7 +166,7 @@ def load(prefix: str, rank: int = 0, ranks: int | None = 1) -> Position | None:
         tree["args"],
         own["aux"],
         tree["optimizer"],
-        (int(own["random"][0]), int(own["random"][1])) if same or rank < writers else None,
+        [(int(seed), int(counter)) for seed, counter in states] if same or rank < writers else (),
         whole_tree(own["data"]) if same else None,
         None if scale is None else (float(scale), steps),
     )

@@ -200,22 +200,19 @@ def test_debug_str_ends_with_the_two_lines_that_memonger_reads():
     assert scratch == f"Total {count} TempSpace resource requested" and totals(plan)[1] == scratch
 
 
-def test_several_cpus_are_one_with_a_warning_and_the_same_numbers():
-    mx.random.seed(3)
-    alone = _bound()
-    with pytest.warns(UserWarning, match="2 CPUs are one here"):
-        both = _bound([mx.cpu(0), mx.cpu(1)])
-    assert both._context == [mx.cpu(0), mx.cpu(1)] and alone._context == [mx.cpu(0)]
-    both.set_params(*alone.get_params())
-    outputs = []
-    for module in (alone, both):
-        module.init_optimizer(optimizer_params={"learning_rate": 0.1})
-        for _ in range(3):
-            module.forward_backward(_batch())
-            module.update()
-        outputs.append(module.get_params()[0]["fc1_weight"].asnumpy())
-    np.testing.assert_array_equal(*outputs)
-    with pytest.raises(mx.MXLiteError, match="one device, got 2"):
+def test_each_of_several_cpus_takes_the_statistics_of_its_part_and_parameters_are_their_means():
+    both = _bound([mx.cpu(0), mx.cpu(1)])
+    assert both._context == [mx.cpu(0), mx.cpu(1)]
+    args = {n: a.asnumpy() for n, a in both.get_params()[0].items()}
+    both.forward_backward(_batch())
+    given = _batch().data[0].asnumpy() @ args["fc1_weight"].T + args["fc1_bias"]
+    means = [0.1 * given[part].mean(0) for part in (slice(2), slice(2, 4))]
+    states = dict(zip(both._exec_group.aux_names, both._exec_group.aux_arrays))
+    for state, mean in zip(states["bn_moving_mean"], means, strict=True):
+        np.testing.assert_allclose(state.asnumpy(), mean, rtol=1e-4, atol=1e-6)
+    found = both.get_params()[1]["bn_moving_mean"].asnumpy()
+    np.testing.assert_allclose(found, sum(means) / 2, rtol=1e-4, atol=1e-6)
+    with pytest.raises(mx.MXLiteError, match="one device, or on several CPUs"):
         mx.mod.Module(_net(), context=[mx.gpu(0), mx.gpu(1)])
 
 

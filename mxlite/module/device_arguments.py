@@ -1,0 +1,58 @@
+"""What a module is told of its devices: contexts, work loads, budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from ..core import Context, current_context, MXLiteError, parse_bytes
+from ..core.errors import BudgetError, RangeError
+from ..core.wanted import number, wanted
+from .loop_arguments import as_list
+
+Budgets = int | str | Sequence[int | str | None] | None
+"""Bytes for each device: one number or text for all of them, or a list with one for each."""
+
+
+def contexts_of(context: Any) -> list[Context]:
+    """The devices of a module; the current one if none is given. MXLiteError if they cannot work together."""
+    contexts: list[Context] = as_list(context) or [current_context()]
+    for i, c in enumerate(contexts):
+        wanted("Module: context", c, "a device such as mx.cpu()", Context)
+        if c in contexts[:i]:
+            raise MXLiteError(
+                f"Module: context names {c} twice, in {contexts}: each device gets one part of a batch. "
+                f"mx.cpu(0), mx.cpu(1), ... are devices of one CPU."
+            )
+    if len(contexts) > 1 and any(c.device_type == "gpu" for c in contexts):
+        raise MXLiteError(
+            f"Module runs on one device, or on several CPUs such as [mx.cpu(0), mx.cpu(1)]; got "
+            f"{len(contexts)} with a GPU among them: {contexts}."
+        )
+    return contexts
+
+
+def work_loads_of(work_load_list: Any, devices: int) -> list[float]:
+    """The share of a batch that each device gets. RangeError if there are not as many as devices."""
+    if work_load_list is None:
+        return [1.0] * devices
+    loads = [number("Module: work_load_list", load) for load in as_list(work_load_list)]
+    if len(loads) != devices or not all(load > 0 and isfinite(load) for load in loads):
+        raise RangeError(
+            f"Module: work_load_list must have a number above 0 for each of {devices} contexts, "
+            f"got {work_load_list!r}."
+        )
+    return loads
+
+
+def budgets_of(memory_budget: Budgets, devices: int) -> list[int | None]:
+    """The bytes of each device, None for no bound. BudgetError for a list that is too long or too short."""
+    if memory_budget is None or not isinstance(memory_budget, (list, tuple)):
+        memory_budget = [memory_budget] * devices  # type: ignore[list-item]
+    if len(memory_budget) != devices:
+        raise BudgetError(
+            f"Module: memory_budget is a list of {len(memory_budget)} for {devices} contexts: give as many, "
+            f"or one budget, which every device gets."
+        )
+    return [None if b is None else parse_bytes(b) for b in memory_budget]
