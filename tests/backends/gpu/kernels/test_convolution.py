@@ -10,6 +10,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
+from mxlite.backends.elementwise.epilogue import RECTIFIER
 from mxlite.backends.gpu.convolution import choice, columns, tiles, windowed
 from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from mxlite.backends.gpu.kernels.nn import convolution
@@ -182,7 +183,7 @@ def test_columns_of_some_samples_at_a_time(dtype, limit, add):
 
 def test_an_epilogue_may_write_over_its_addend():
     op = ops.ConvolutionEpilogue
-    a = op.Attrs(kernel=(3, 3), num_filter=8, pad=(1, 1), add=True, relu=True)
+    a = op.Attrs(kernel=(3, 3), num_filter=8, pad=(1, 1), add=True, epilogue=RECTIFIER)
     ins, outs = op.infer_shape(a, (2, 5, 6, 4), None, None, None)
     inputs = arrays(ins, "float32")
     want = run(HOST, op, a, inputs, (ins, outs))["out"]
