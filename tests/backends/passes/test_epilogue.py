@@ -88,6 +88,7 @@ def test_a_convolution_takes_along_what_follows_it(how, monkeypatch):
 
 @needs_onednn
 def test_a_convolution_takes_as_much_as_its_kernel_takes(monkeypatch):
+    assert sorted(folded(mx.sym.tanh(conv(X, "c")))) == sorted([PLAIN, "tanh"])
     whole = norm(conv(X, "c"), "n") + Y
     taken(monkeypatch, lambda r: r.attrs.epilogue in (None, RECTIFIER))
     assert sorted(folded(mx.sym.tanh(relu(whole)))) == sorted([FACTORS, WHOLE, "tanh"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
-from mxlite.backends.elementwise.epilogue import RECTIFIER
+from mxlite.backends.elementwise.epilogue import Applied, epilogue_of, RECTIFIER
 from mxlite.backends.gpu.convolution import choice, columns, tiles, windowed
 from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from mxlite.backends.gpu.kernels.nn import convolution
@@ -191,6 +192,10 @@ def test_an_epilogue_may_write_over_its_addend():
     assert kernel.workspace == 0
     bind_call(kernel, np, op, a, inputs, [inputs[3]], work=DEVICE.empty(0), shapes=(ins, outs))()
     close({"out": inputs[3]}, {"out": want})
+    other = replace(
+        a, epilogue=epilogue_of([Applied(ops.tanh, ops.tanh.Attrs(), "data")], np.dtype("float32"))
+    )
+    assert GPU.choose(op, other, ins, outs, np.dtype("float32")).is_reference
 
 
 def test_addresses_that_allow_no_packs():
