@@ -174,6 +174,7 @@ class Stage(Enum):
 
     FORWARD = "to the forward graph, before it is differentiated"
     STEP = "to a whole step"
+    FINAL = "to the forward graph of inference, and to a whole step: to nothing that will be differentiated"
     UNBOUNDED = "to a whole step behind those, where nobody names a budget"
     BOUNDED = "to a whole step behind those, where somebody names a budget"
     FORWARD_VARIANT = "to the forward graph: within a budget there is a plan of both"
@@ -199,7 +200,9 @@ class Pass:
     pays: Callable[[Step], bool] = lambda step: True
 
     def applies(self, step: Step) -> bool:
-        """True if the step has an operator that the pass looks for."""
+        """True if the step has an operator that the pass looks for, and is not too early for it."""
+        if self.stage is Stage.FINAL and step.train and step.num_forward is None:
+            return False
         return not self.anchors or not step.operator_types.isdisjoint(self.anchors)
 
 
@@ -248,7 +251,8 @@ class Pipeline:
 
     def of(self, stage: Stage) -> tuple[Pass, ...]:
         """The passes of a stage, in their order."""
-        return tuple(p for p in ordered(self.passes) if p.stage is stage)
+        stages = (stage, Stage.FINAL) if stage in (Stage.FORWARD, Stage.STEP) else (stage,)
+        return tuple(p for p in ordered(self.passes) if p.stage in stages)
 
     def run(self, stage: Stage, step: Step) -> Step:
         """`step` through each pass of a stage, as if they were one."""

@@ -22,6 +22,8 @@ import numpy as np
 
 from .steps import COMPARISONS, in_type, NUMPY, StandIn, Step
 
+_BLOCK = 8192  # elements that `evaluate_into` works on at a time
+
 
 @dataclass(frozen=True)
 class Expression:
@@ -219,3 +221,34 @@ def evaluate(
                 kind = np.bool_ if name in COMPARISONS else dtype
                 values.append(np.asarray(found, kind))
     return [values[x] for x in expression.outputs]
+
+
+def evaluate_into(
+    expression: Expression, constants: Sequence[float], inputs: Sequence[Any], outs: Sequence[Any]
+) -> None:
+    """Write the outputs for arrays of one shape into `outs`, arrays or None, which may be inputs. In float32,
+    or float64 if there is such an input; block by block, so that no temporary is large.
+    """
+    wide = np.float64 if any(x.dtype == np.float64 for x in inputs) else np.float32
+    shape = next(x.shape for x in (*inputs, *outs) if x is not None)
+    for index in _blocks(shape):
+        made = evaluate(expression, constants, [x[index] for x in inputs], wide)
+        for out, value in zip(outs, made):
+            if out is not None:
+                with np.errstate(all="ignore"):
+                    np.copyto(out[index], value, casting="unsafe")
+
+
+def _blocks(shape: tuple[int, ...]) -> Any:
+    """Indices that cut an array into parts of at most about _BLOCK elements, in C order."""
+    axis, size = len(shape), 1
+    while axis and size * shape[axis - 1] <= _BLOCK:
+        axis -= 1
+        size *= shape[axis]
+    if axis == 0:
+        yield ...
+        return
+    step = max(1, _BLOCK // max(1, size))
+    for outer in np.ndindex(*shape[: axis - 1]):
+        for i in range(0, shape[axis - 1], step):
+            yield (*outer, slice(i, i + step))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from mxlite import ops
+from mxlite.backends.elementwise.epilogue import RECTIFIER
+from mxlite.ops.nn.conv_channels_last import EpilogueAttrs
 from tests.conformance.case import Case
 
 _MOVE = {"moves": True}
@@ -30,7 +32,7 @@ def _torch_convolution(a, data, weight, *rest):
         out = out * factor + (0 if bias is None else bias)
     if addend is not None:
         out = out + addend
-    return out.relu() if getattr(a, "relu", False) else out
+    return out.relu() if getattr(a, "epilogue", None) is not None else out
 
 
 def _convolution(attrs, shapes, op=ops.ConvolutionChannelsLast):
@@ -64,17 +66,17 @@ _ROWS_OF_CONVOLUTION = {
         dict(kernel=(3, 3), num_filter=32, pad=(1, 1)), [(2, 8, 8, 16), (32, 16, 3, 3), (32,)]
     ),
     "epilogue": _convolution(
-        dict(kernel=(3, 3), num_filter=4, pad=(1, 1), add=True, relu=True),
+        EpilogueAttrs(kernel=(3, 3), num_filter=4, pad=(1, 1), add=True, epilogue=RECTIFIER),
         [(2, 5, 6, 3), (4, 3, 3, 3), (4,), (2, 5, 6, 4)],
         ops.ConvolutionEpilogue,
     ),
     "scale": _convolution(
-        dict(kernel=(3, 3), num_filter=4, pad=(1, 1), scale=True, add=True, relu=True),
+        EpilogueAttrs(kernel=(3, 3), num_filter=4, pad=(1, 1), scale=True, add=True, epilogue=RECTIFIER),
         [(2, 5, 6, 3), (4, 3, 3, 3), (4,), (4,), (2, 5, 6, 4)],
         ops.ConvolutionEpilogue,
     ),
     "scale-winograd": _convolution(
-        dict(kernel=(3, 3), num_filter=32, pad=(1, 1), scale=True, relu=True),
+        EpilogueAttrs(kernel=(3, 3), num_filter=32, pad=(1, 1), scale=True, epilogue=RECTIFIER),
         [(2, 8, 8, 16), (32, 16, 3, 3), (32,), (32,)],
         ops.ConvolutionEpilogue,
     ),

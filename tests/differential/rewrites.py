@@ -77,8 +77,10 @@ def small() -> Iterator[None]:
 
 
 def _operators(step: Step) -> Counter[str]:
-    """How often each operator is in a step, those inside of tiles included."""
+    """How often each operator is in a step, those inside of tiles and the addends of norms included."""
     found = Counter(n.op.op_name for n in step.operators)
+    sums = (n for n in step.operators if hasattr(n.attrs, "plus"))
+    found += Counter(f"{n.op.op_name} plus {n.attrs.plus}" for n in sums)
     tiled = (n for n in step.operators if issubclass(n.op, Tiled))
     return found + Counter(f"{n.op.op_name} of {op.op_name}" for n in tiled for op in set(n.attrs.operators))
 

@@ -6,9 +6,8 @@ The passes run in the order of the lists, unless their files say otherwise (`aft
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
-from ...graph import Op, Shape
+from ...graph import Op
 from ...ops.linalg.linalg import batch_dot, dot
 from ...ops.linalg.matrices import LinalgGemm2
 from ...ops.nn.conv_channels_last import ConvolutionChannelsLast
@@ -26,15 +25,14 @@ from .runtime.threads import num_threads
 PASSES: tuple[Pass, ...] = (
     *named(
         "channels_last",
-        "fold",
-        "norm_act",
-        "hoist_pooling",
-        "pooled_convolutions",
         "inline_loss_casts",
         "recurrent_forms",
         "chunked_cross_entropy",
         "split_gradients",
-        "dense_epilogue",
+        "epilogue",
+        "norm_act",
+        "hoist_pooling",
+        "pooled_convolutions",
         "stem_gradients",
         "norm_prologue",
         "activation_prologue",
@@ -58,12 +56,6 @@ LOW_MEMORY: tuple[Pass, ...] = named("remat_at_peak", "forget_gates", "sink_resu
 @dataclass(frozen=True)
 class CPUTarget(Target):
     """See Target."""
-
-    def finishes(self, train: bool, out: Shape) -> bool:
-        """Products with one row or column at inference. In training, other passes look for a layer and what
-        follows it by themselves.
-        """
-        return not train and 1 in (prod(out[:-1]), out[-1])
 
     def threads(self) -> int:
         return num_threads()

@@ -16,8 +16,8 @@ import numpy as np
 
 from ...core.dtype import float32
 from ...graph.opdef import DType, Signature
+from ...te.epilogue import Epilogue
 from ..base import ChosenKernel, connected, Request
-from ..elementwise.epilogue import Epilogue
 from .compiled.matrix import product as compiled
 from .compiled.nests import RowProduct
 from .onednn import in_turn, library, Run

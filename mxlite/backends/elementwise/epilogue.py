@@ -1,13 +1,15 @@
-"""Epilogues: what a kernel does to each number of its result before it stores the number."""
+"""Epilogues of calls of elementwise operators."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ...graph.opdef import DType, Op
-from ...te.expression import Expression, Writer
+from ...core.dtype import float32
+from ...graph.opdef import DType, NoAttrs, Op
+from ...ops.elementwise.activation import relu
+from ...te.epilogue import Epilogue
+from ...te.expression import Writer
 from .formula import write
 
 
@@ -22,28 +24,20 @@ class Applied(NamedTuple):
     makes: str = "out"
 
 
-@dataclass(frozen=True)
-class Epilogue:
-    """An expression whose first input is a number of the result, and the others those of arrays like it."""
+def epilogue_of(calls: Sequence[Applied], dtype: DType, others: Sequence[str] = ()) -> Epilogue | None:
+    """The epilogue of calls in turn; None if one of them declares no steps of each element.
 
-    expression: Expression
-    constants: tuple[float, ...]
+    `others`: further inputs of the calls, by name. `dtype`: the type of the arrays.
+    """
+    w = Writer()
+    number, more = w.input(), {name: w.input() for name in others}
+    for call in calls:
+        made = write(w, call.op, call.attrs, {call.reads: number, **more}, dtype)
+        if made is None or call.makes not in made:
+            return None
+        number = made[call.makes]
+    return Epilogue(*w.expression([number]))
 
-    @classmethod
-    def of(cls, calls: Sequence[Applied], dtype: DType, others: Sequence[str] = ()) -> Epilogue | None:
-        """The epilogue of calls in turn; None if one of them declares no steps of each element.
 
-        `others`: further inputs of the calls, by name. `dtype`: the type of the arrays.
-        """
-        w = Writer()
-        number, more = w.input(), {name: w.input() for name in others}
-        for call in calls:
-            made = write(w, call.op, call.attrs, {call.reads: number, **more}, dtype)
-            if made is None or call.makes not in made:
-                return None
-            number = made[call.makes]
-        return cls(*w.expression([number]))
-
-    def written(self, w: Any, number: Any, *others: Any) -> Any:
-        """The value for these values of a Writer or a Computation."""
-        return self.expression.written(w, [number, *others], self.constants)[0]
+RECTIFIER = epilogue_of([Applied(relu, NoAttrs(), "data")], float32)
+"""That of a rectifier, in any type."""

@@ -14,19 +14,7 @@ from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
 from ...ops.linalg.product import product, product_bytes
 from ...ops.nn.dense import FullyConnected
-from ..elementwise.epilogue import Epilogue
-from .elementwise import FusedAttrs, FusedElementwise
-
-
-def _applied(xp: Any, epilogue: Epilogue, out: Any, *others: Any) -> None:
-    """Apply an epilogue to `out`, in place."""
-    views = (out.shape,) * (1 + len(others))
-    attrs = FusedAttrs(epilogue.expression, epilogue.constants, views, out.shape, (out.dtype,))
-    FusedElementwise.forward(xp, attrs, out, *others, outs=(out,))
-
-
-def _flops(epilogue: Epilogue, out: Shape) -> int:
-    return prod(out) * sum(step[0] != "number" for step in epilogue.expression.steps)
+from ...te.epilogue import Epilogue
 
 
 @dataclass(frozen=True)
@@ -49,13 +37,13 @@ class DenseEpilogue(FullyConnected):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return FullyConnected.flops(a, inputs, outputs) + _flops(a.epilogue, outputs[0])
+        return FullyConnected.flops(a, inputs, outputs) + a.epilogue.flops * prod(outputs[0])
 
     @staticmethod
     def forward(xp: Any, a: Any, data: Any, weight: Any, bias: Any = None, *, out: Any, work: Any) -> None:
         if out is not None:
             FullyConnected.forward(xp, a, data, weight, bias, out=out, work=work)
-            _applied(xp, a.epilogue, out)
+            a.epilogue.apply(out)
 
 
 @dataclass(frozen=True)
@@ -86,7 +74,7 @@ class DenseSlope(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return 2 * prod(inputs[0]) * inputs[1][1] + _flops(a.epilogue, outputs[0])
+        return 2 * prod(inputs[0]) * inputs[1][1] + a.epilogue.flops * prod(outputs[0])
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
@@ -98,4 +86,4 @@ class DenseSlope(Op):
         if out is not None:
             (m, k), n = weight.shape, prod(d_out.shape[:-1])
             product(xp, d_out.reshape(n, m), weight, out.reshape(n, k), work)
-            _applied(xp, a.epilogue, out, known)
+            a.epilogue.apply(out, known)

@@ -14,9 +14,7 @@ import numpy as np
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ...te.expression import evaluate, Expression
-
-BLOCK = 8192  # elements that the reference kernel works on at a time
+from ...te.expression import evaluate_into, Expression
 
 
 @dataclass(frozen=True)
@@ -79,30 +77,8 @@ class FusedElementwise(Op):
 
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, outs: Any) -> None:
-        """Block by block, so that no temporary is large."""
-        wide = np.float64 if any(x.dtype == np.float64 for x in args) else np.float32
         inputs = [np.broadcast_to(x.reshape(v), a.shape) for x, v in zip(args, a.views)]
-        for index in _blocks(a.shape):
-            made = evaluate(a.expression, a.constants, [x[index] for x in inputs], wide)
-            for out, value in zip(outs, made):
-                if out is not None:
-                    with np.errstate(all="ignore"):
-                        np.copyto(out[index], value, casting="unsafe")
-
-
-def _blocks(shape: Shape) -> Any:
-    """Indices that cut an array into parts of at most about BLOCK elements, in C order."""
-    axis, size = len(shape), 1
-    while axis and size * shape[axis - 1] <= BLOCK:
-        axis -= 1
-        size *= shape[axis]
-    if axis == 0:
-        yield ...
-        return
-    step = max(1, BLOCK // max(1, size))
-    for outer in np.ndindex(*shape[: axis - 1]):
-        for i in range(0, shape[axis - 1], step):
-            yield (*outer, slice(i, i + step))
+        evaluate_into(a.expression, a.constants, inputs, outs)
 
 
 class FusedElementwiseGradient(FusedElementwise):

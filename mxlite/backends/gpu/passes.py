@@ -31,15 +31,13 @@ from .runtime.rates import H200, precision_of
 PASSES: tuple[Pass, ...] = (
     *named(
         "channels_last",
-        "fold",
-        "norm_act",
-        "hoist_pooling",
         "recurrent_forms",
         "split_gradients",
         "inline_gradient_casts",
-        "dense_epilogue",
+        "epilogue",
+        "norm_act",
+        "hoist_pooling",
         "accumulate_gradients",
-        "add_epilogue",
         "norm_chains",
         "inline_remat",
         "chains",

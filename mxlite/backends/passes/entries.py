@@ -30,8 +30,10 @@ def request_of(
     return Request(op, attrs, shapes, outputs, dtypes[0], dtypes, used, train)
 
 
-def request_of_node(made: Rewriter, node: Node, used: frozenset[str] | None = None) -> Request:
+def request_of_node(
+    made: Rewriter, node: Node, used: frozenset[str] | None = None, train: bool = True
+) -> Request:
     """The request for a kernel of a node whose shapes `made` knows."""
     assert node.op is not None
     outputs = tuple(made.shapes[e] for e in node.outputs)
-    return request_of(made, node.op, node.attrs, node.inputs, outputs, used)
+    return request_of(made, node.op, node.attrs, node.inputs, outputs, used, train)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...graph import Op, Shape
+from ...graph import Op
 from ..base import ChosenKernel, Request, Row, tuned
 from ..fused.tile_program import reference_kernels, TileProgram
 from ..fused.tiled import TileAttrs
@@ -49,12 +49,6 @@ class Target:
             return False
         grad_op = request.op.grad_op
         return not request.train or (grad_op is not None and self.has_kernel(replace(request, op=grad_op)))
-
-    def finishes(self, train: bool, out: Shape) -> bool:
-        """True if kernels of products with such a result may do more to it, for some expression: this is
-        asked before one is written.
-        """
-        return True
 
     def has_tile_kernels(self, a: TileAttrs, ops: Sequence[type[Op] | None]) -> bool:
         """True if there are kernels for tiles of the calls of these operators in a region."""

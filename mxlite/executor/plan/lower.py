@@ -201,7 +201,7 @@ def rewrites(backend: Backend) -> tuple[str, ...]:
     """The names of all passes that may run while a program is bound on `backend`."""
     optimize, low_memory = backend.optimize(), backend.low_memory()
     names = [p.name for stage in Stage for pipeline in (optimize, low_memory) for p in pipeline.of(stage)]
-    return (*names, *((PREVIEWS,) if makes_late(names) else ()), CONSTANTS)
+    return (*dict.fromkeys(names), *((PREVIEWS,) if makes_late(names) else ()), CONSTANTS)
 
 
 def _rewritten(step: PlannedStep, backend: Backend, light: bool, variant: Pass | None) -> PlannedStep:

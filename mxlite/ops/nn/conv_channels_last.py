@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from ...core.record import record
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
+from ...te.epilogue import Epilogue
 from ..layout import first, FixedLayout, last
 from ..scratch import carve, Piece, scratch_bytes
 from .conv import bias_gradient, ConvAttrs, Convolution, LinearInWindows
@@ -21,12 +22,12 @@ class ChannelsLastAttrs(FixedLayout, ConvAttrs):
 @record
 class EpilogueAttrs(ChannelsLastAttrs):
     """`scale`: True if each channel has a factor; `add`: if an array like the output is added to it;
-    `relu`: if negative results become 0.
+    `epilogue`: what is done to the sum.
     """
 
     scale: bool = False
     add: bool = False
-    relu: bool = False
+    epilogue: Epilogue | None = None
 
 
 class LinearChannelsLast(Op):
@@ -128,7 +129,7 @@ class ConvolutionChannelsLast(LinearChannelsLast):
 class ConvolutionEpilogue(Op):
     """Convolution of channels-last arrays with a fused epilogue, for inference.
 
-    ``out = relu(convolution * factor + bias + addend)``.
+    ``out = epilogue(convolution * factor + bias + addend)``.
 
     data: (N, *S, C);  weight: (F, C/G, *K);  factor, bias: (F,);  addend: (N, *OS, F)  ->  out: (N, *OS, F).
     """
@@ -156,7 +157,8 @@ class ConvolutionEpilogue(Op):
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
         own = ConvolutionChannelsLast.flops(a, inputs, outputs)
-        return own + prod(outputs[0]) * (a.scale + a.add + a.relu)
+        applied = 0 if a.epilogue is None else a.epilogue.flops
+        return own + prod(outputs[0]) * (a.scale + a.add + applied)
 
     @staticmethod
     def forward(
@@ -172,6 +174,6 @@ class ConvolutionEpilogue(Op):
                 xp.add(result, bias, out=result)
         if addend is not None:
             xp.add(result, addend, out=result)
-        if a.relu:
-            xp.maximum(result, 0, out=result)
+        if a.epilogue is not None:
+            a.epilogue.apply(result)
         out[...] = result

@@ -12,6 +12,7 @@ from mxlite.backends.cpu import convolution
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.convolution import direct
 from mxlite.backends.cpu.onednn import library
+from mxlite.backends.elementwise.epilogue import RECTIFIER
 from mxlite.ops.nn.conv_channels_last import ChannelsLastAttrs, EpilogueAttrs
 
 pytestmark = pytest.mark.skipif(library() is None, reason="oneDNN's library is not installed")
@@ -130,7 +131,9 @@ def test_every_direction_is_the_reference(shape, dtype, bias, part, monkeypatch)
 @pytest.mark.parametrize("add, relu", [(True, False), (False, True), (True, True)])
 def test_epilogues(add, relu, dtype):
     kind = _dtype(dtype)
-    attrs = EpilogueAttrs(kernel=(3, 3), pad=(1, 1), num_filter=16, add=add, relu=relu)
+    attrs = EpilogueAttrs(
+        kernel=(3, 3), pad=(1, 1), num_filter=16, add=add, epilogue=RECTIFIER if relu else None
+    )
     rng = np.random.default_rng(1)
     arrays = {
         "data": rng.standard_normal((2, 6, 5, 16)).astype(kind),

@@ -120,7 +120,7 @@ def test_a_layer_of_one_sample_takes_along_what_follows_it(how, samples, monkeyp
     budgeted, same = run(memory_budget=exe.memory_plan.peak_bytes)
     assert budgeted.measured_bytes == budgeted.memory_plan.peak_bytes
     _, again = run(grad_req="write")
-    left_out(monkeypatch, "dense_epilogue")
+    left_out(monkeypatch, "epilogue")
     other, apart = run()
     assert exe.memory_plan.peak_bytes <= other.memory_plan.peak_bytes
     assert not joined(other)

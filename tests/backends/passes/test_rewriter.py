@@ -30,7 +30,7 @@ CASES = {
     "normed loads": (behind_a_norm, "norm_prologue", "_normed_convolution"),
     "a dense layer's activation": (
         behind_an_activation("relu"),
-        "dense_epilogue",
+        "epilogue",
         "_dense_epilogue",
     ),
     "a layer that applies a function": (

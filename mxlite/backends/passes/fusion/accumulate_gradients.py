@@ -31,7 +31,7 @@ _APART: tuple[type[Op] | None, ...] = (GradAdd, Cast.grad_op)
 """Neighbours with which a sum forms no chain: other sums accumulate too, and updates may read 16 bits."""
 
 
-@graph_pass(Stage.STEP, after=("split_gradients", "dense_epilogue", "sample_tiles"), anchors=(GradAdd,))
+@graph_pass(Stage.STEP, after=("split_gradients", "epilogue", "sample_tiles"), anchors=(GradAdd,))
 def accumulate_gradients(step: Step, target: Target) -> Step:
     """The step in which gradients of the operators `target.apart` accumulate. O(nodes)."""
     number = {node: i for i, node in enumerate(step.operators)}

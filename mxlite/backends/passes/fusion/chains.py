@@ -32,8 +32,7 @@ LEAST = 1024  # elements; below, calls cost more than memory
     Stage.STEP,
     after=(
         "inline_gradient_casts",
-        "dense_epilogue",
-        "add_epilogue",
+        "epilogue",
         "gradient_updates",
         "sample_tiles",
         "accumulate_gradients",

@@ -25,14 +25,14 @@ _RISING = ("relu", "sigmoid", "tanh", "softrelu", "softsign")
 
 
 @graph_pass(
-    Stage.FORWARD, after=("channels_last", "fold", "norm_act"), anchors=(Pooling, PoolingChannelsLast)
+    Stage.FORWARD, after=("channels_last", "epilogue", "norm_act"), anchors=(Pooling, PoolingChannelsLast)
 )
 def hoist_pooling(step: Step, target: Target) -> Step:
     """The step with activations moved behind the max pooling that is their only reader. O(nodes).
 
     The two nodes exchange their names, since the activation now computes the result of the pooling. Nodes
     with annotations do not move. At inference most rectifiers are fused into a convolution before, see
-    `fold.py`.
+    `epilogue.py`.
     """
     graph, readers = step.graph, step.readers
     pools = {n: n.inputs[0].node for n in graph.nodes if _is_whole_max_pool(graph, n)}

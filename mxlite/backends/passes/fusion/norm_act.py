@@ -31,7 +31,7 @@ _SUMS = (elemwise_add, broadcast_add)
 _MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 
-@graph_pass(Stage.FORWARD, after=("channels_last", "fold"), anchors=NORMS)
+@graph_pass(Stage.FORWARD, after=("channels_last", "epilogue"), anchors=NORMS)
 def norm_act(step: Step, target: Target) -> Step:
     """The step with a `_norm_act` for each group that it can replace. O(nodes).
 

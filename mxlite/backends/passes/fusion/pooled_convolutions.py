@@ -19,6 +19,7 @@ from ....ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannels
 from ....ops.nn.pool_channels_last import PoolingChannelsLast
 from ....ops.nn.pooled_convolution import PooledAttrs, PooledConvolution
 from ....ops.norm.norm_act import NormAct
+from ...elementwise.epilogue import RECTIFIER
 from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import request_of
 from ..target import Target
@@ -34,7 +35,7 @@ and the gradient in it read and written."""
 
 @graph_pass(
     Stage.FORWARD,
-    after=("channels_last", "fold", "norm_act", "hoist_pooling"),
+    after=("channels_last", "epilogue", "norm_act", "hoist_pooling"),
     anchors=(PoolingChannelsLast,),
 )
 def pooled_convolutions(step: Step, target: Target) -> Step:
@@ -77,7 +78,7 @@ def _are_free(pool: Node, readers: Readers, differentiated: Set[Node | None]) ->
 
 
 def _rectifies(conv: Node) -> bool:
-    return conv.op is ConvolutionEpilogue and conv.attrs.relu
+    return conv.op is ConvolutionEpilogue and conv.attrs.epilogue == RECTIFIER
 
 
 def _has_more(conv: Node) -> bool:

@@ -22,7 +22,7 @@ LEAST_BYTES = 4 * 1024
 """Least bytes of an array that is worth a longer chain."""
 
 
-@graph_pass(Stage.STEP, after=("norm_chains", "split_gradients", "norm_prologue", "dense_epilogue"))
+@graph_pass(Stage.STEP, after=("norm_chains", "split_gradients", "norm_prologue", "epilogue"))
 def inline_remat(step: Step, target: Target) -> Step:
     """The step whose elementwise gradients recompute what they alone read. O(inputs)."""
     if not step.has_backward or not target.storable():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -10,6 +11,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
+from mxlite.backends.elementwise.epilogue import Applied, epilogue_of, RECTIFIER
 from mxlite.backends.gpu.convolution import choice, columns, tiles, windowed
 from mxlite.backends.gpu.convolution.by_cudnn import DATA, OUT, Tail, WEIGHT
 from mxlite.backends.gpu.kernels.nn import convolution
@@ -182,7 +184,7 @@ def test_columns_of_some_samples_at_a_time(dtype, limit, add):
 
 def test_an_epilogue_may_write_over_its_addend():
     op = ops.ConvolutionEpilogue
-    a = op.Attrs(kernel=(3, 3), num_filter=8, pad=(1, 1), add=True, relu=True)
+    a = op.Attrs(kernel=(3, 3), num_filter=8, pad=(1, 1), add=True, epilogue=RECTIFIER)
     ins, outs = op.infer_shape(a, (2, 5, 6, 4), None, None, None)
     inputs = arrays(ins, "float32")
     want = run(HOST, op, a, inputs, (ins, outs))["out"]
@@ -190,6 +192,10 @@ def test_an_epilogue_may_write_over_its_addend():
     assert kernel.workspace == 0
     bind_call(kernel, np, op, a, inputs, [inputs[3]], work=DEVICE.empty(0), shapes=(ins, outs))()
     close({"out": inputs[3]}, {"out": want})
+    other = replace(
+        a, epilogue=epilogue_of([Applied(ops.tanh, ops.tanh.Attrs(), "data")], np.dtype("float32"))
+    )
+    assert GPU.choose(op, other, ins, outs, np.dtype("float32")).is_reference
 
 
 def test_addresses_that_allow_no_packs():

@@ -8,6 +8,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call
+from mxlite.backends.elementwise.epilogue import RECTIFIER
 from mxlite.backends.gpu.compiler import nvrtc
 from mxlite.backends.gpu.convolution import choice, tensor, tiles
 from mxlite.backends.gpu.convolution.windowed import LIMIT
@@ -96,7 +97,7 @@ def test_geometry(name):
 @pytest.mark.parametrize("dtype", ["float16", BFLOAT16], ids=str)
 def test_bias_addend_and_rectifier(dtype):
     op = ops.ConvolutionEpilogue
-    attrs = dict(kernel=(3, 3), num_filter=24, pad=(1, 1), add=True, relu=True)
+    attrs = dict(kernel=(3, 3), num_filter=24, pad=(1, 1), add=True, epilogue=RECTIFIER)
     a = op.Attrs(**attrs)
     ins, outs = op.infer_shape(a, (2, 5, 6, 8), None, None, None)
     inputs = arrays(ins, dtype)

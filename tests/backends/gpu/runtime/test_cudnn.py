@@ -13,6 +13,7 @@ import pytest
 
 from mxlite import ops
 from mxlite.backends import Backend, bind_call, Request
+from mxlite.backends.elementwise.epilogue import RECTIFIER
 from mxlite.backends.fused.accumulated_gradient import AccumulatedGradient
 from mxlite.backends.gpu.convolution import choice
 from mxlite.backends.gpu.kernels import table
@@ -150,7 +151,7 @@ def test_all_directions(device, name):
 
 def test_epilogue(device):
     op = ops.ConvolutionEpilogue
-    a = op.Attrs(kernel=(3, 3), num_filter=8, add=True, relu=True)
+    a = op.Attrs(kernel=(3, 3), num_filter=8, add=True, epilogue=RECTIFIER)
     ins, outs = op.infer_shape(a, (2, 5, 6, 4), None, None, None)
     inputs, sizes = arrays(ins, "float32"), {"out": outs[0]}
     kernel = kernel_of(device, op, a, (ins, outs), "float32")

@@ -11,7 +11,7 @@ import functools
 from typing import Any
 
 from .....te.computation import Computation
-from ....elementwise.epilogue import Epilogue
+from .....te.epilogue import Epilogue
 from ....nests.build import nests_of
 from ....nests.facts import EXPENSIVE
 from ....nests.nest import Nests

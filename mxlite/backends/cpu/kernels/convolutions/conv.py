@@ -16,6 +16,7 @@ from .....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionE
 from .....ops.nn.conv_kernels import Geometry, LinearGradients
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
+from ....elementwise.epilogue import RECTIFIER
 from ... import convolution
 from ...kernel_row import BOTH, kernel_rows
 from ...onednn import in_turn, Run
@@ -47,8 +48,13 @@ def way_of(r: base.Request) -> Any:
     if found is None:
         return None
     g, weight = found
-    more = {n: getattr(r.attrs, n, False) for n in ("add", "relu", "scale")}
-    return convolution.forward(g, weight, not r.attrs.no_bias, train=r.train, **more)
+    applied = getattr(r.attrs, "epilogue", None)
+    # oneDNN has more functions, but generated code behind it is as fast: see docs/kernels.md.
+    if applied not in (None, RECTIFIER):
+        return None
+    more = {n: getattr(r.attrs, n, False) for n in ("add", "scale")}
+    relu = applied is not None
+    return convolution.forward(g, weight, not r.attrs.no_bias, relu=relu, train=r.train, **more)
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:

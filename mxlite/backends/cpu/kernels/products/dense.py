@@ -41,6 +41,8 @@ def _view(r: Request, name: str, layout: Layout) -> Layout:
 
 def _forward(r: Request) -> ChosenKernel | None:
     epilogue = r.attrs.epilogue if r.op is DenseEpilogue else None
+    if epilogue is not None and r.train:  # in training, other passes look for a layer and what follows it
+        return None
     data, weight, out = sides(r)
     bias = "" if r.attrs.no_bias else "bias"
     copies = out.shape[0] <= COPIED_ROWS

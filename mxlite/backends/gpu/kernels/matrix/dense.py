@@ -10,8 +10,9 @@ from typing import Any
 from .....graph.opdef import DType, NoAttrs, Op
 from .....ops.elementwise.activation import gelu, relu
 from .....ops.nn.dense import FullyConnected
+from .....te.epilogue import Epilogue
 from ....base import ChosenKernel, Request
-from ....elementwise.epilogue import Applied, Epilogue
+from ....elementwise.epilogue import Applied, epilogue_of
 from ....fused.accumulated_gradient import AccumulatedGradient
 from ....fused.dense_epilogue import DenseEpilogue, DenseSlope
 from ...matrix import column_sum
@@ -30,14 +31,14 @@ _ACTIVATIONS: tuple[tuple[str, type[Op], Any, str], ...] = (
 @functools.cache
 def _activations(dtype: DType) -> Mapping[Epilogue | None, str]:
     """Names of activations by the expression that a dense layer applies."""
-    return {Epilogue.of([Applied(op, a, "data")], dtype): name for name, op, a, _ in _ACTIVATIONS}
+    return {epilogue_of([Applied(op, a, "data")], dtype): name for name, op, a, _ in _ACTIVATIONS}
 
 
 @functools.cache
 def _slopes(dtype: DType) -> Mapping[Epilogue | None, str]:
     """The same by the expression of the gradient."""
     return {
-        Epilogue.of([Applied(op.grad_op, a, "d_out", "d_data")], dtype, (known,)): name
+        epilogue_of([Applied(op.grad_op, a, "d_out", "d_data")], dtype, (known,)): name
         for name, op, a, known in _ACTIVATIONS
         if op.grad_op is not None
     }

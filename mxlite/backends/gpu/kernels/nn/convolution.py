@@ -20,6 +20,7 @@ from .....ops.nn.conv_roles import computed, ROLES
 from .....ops.nn.deconv import Deconvolution, geometry_of
 from .....ops.nn.deconv_channels_last import DeconvolutionChannelsLast
 from ....base import ChosenKernel, Request
+from ....elementwise.epilogue import RECTIFIER
 from ....fused.accumulated_gradient import AccumulatedGradient
 from ...compiler.kinds import floating
 from ...convolution.apart import Apart
@@ -74,7 +75,7 @@ class Case:
             return Tail()
         r, names = self.r, self.r.op.input_names(self.r.attrs)
         bias, addend = ("" if n not in names or not r.is_used(n) else n for n in ("bias", "addend"))
-        return Tail(bool(bias), bool(addend), getattr(r.attrs, "relu", False))
+        return Tail(bool(bias), bool(addend), getattr(r.attrs, "epilogue", None) is not None)
 
 
 def _way(device: Device, case: Case, name: str, kind: str) -> Any:
@@ -87,6 +88,8 @@ def _way(device: Device, case: Case, name: str, kind: str) -> Any:
 def _row(of: Callable[..., Geometry], place: int, form: Form, last: bool) -> Row:
     def answered(device: Device, r: Request) -> ChosenKernel | None:
         if len(set(r.dtypes)) != 1 or not floating(r.dtype) or getattr(r.attrs, "scale", False):
+            return None
+        if getattr(r.attrs, "epilogue", None) not in (None, RECTIFIER):
             return None
         case = Case(r, of, place, form, last)
         ways = {n: _way(device, case, n, kind) for n, (kind, *_) in case.form.items()}
@@ -132,7 +135,7 @@ def _kernel(device: Device, case: Case, ways: Mapping[str, Any]) -> ChosenKernel
             more = {}
             if name == "out":
                 more = {n: have[n] for n in ("bias", "addend") if have.get(n) is not None}
-                more |= {"relu": True} if getattr(a, "relu", False) else {}
+                more |= {"relu": True} if getattr(a, "epilogue", None) is not None else {}
             runs.append(way.connect(*arrays, rest[name], scratch, **more))
         return InOrder(runs)
 

@@ -1,4 +1,4 @@
-"""The pass that folds norms, sums and rectifiers into convolutions at inference."""
+"""Epilogue fusion: norms, sums and rectifiers behind convolutions at inference, and sums behind norms."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from mxlite.backends import bind_call
 from mxlite.backends.cpu import passes
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.onednn import library
+from mxlite.backends.elementwise.epilogue import RECTIFIER
+from mxlite.backends.passes import named
+from mxlite.backends.rewrite import Pipeline, Stage, Step
 from mxlite.executor.request.infer import infer
-from mxlite.graph.attrs import parse_attrs
-from tests.backends.passes.pass_lists import asking, left_out, optimized, Willing
+from mxlite.ops.norm.norm_act import NormAct
+from tests.backends.passes.pass_lists import alone, asking, left_out, optimized, Willing
 
 needs_onednn = pytest.mark.skipif(library() is None, reason="oneDNN is not there")
 
@@ -63,13 +66,14 @@ CHAINS = {
     "two branches": (relu(norm(conv(X, "c"), "n") + norm(conv(X, "d"), "m")), [FACTORS, WHOLE] * 2),
     "one after the other": (relu(norm(conv(relu(norm(conv(X, "c"), "n")), "d"), "m")), [FACTORS, WHOLE] * 2),
     "groups": (norm(conv(Y, "c", num_group=2), "n"), [FACTORS, WHOLE]),
-    "a second rectifier": (relu(relu(conv(X, "c")), "again"), [WHOLE, "Activation"]),
+    "several functions": (mx.sym.tanh(relu(conv(X, "c"))), [WHOLE]),
+    "another array twice": (conv(X, "c") + Y + Y, [WHOLE, "elemwise_add"]),
 }
 
 
 def taken(monkeypatch: Any, answer: Any) -> None:
     """Convolutions are asked for what they do to their output by `answer`."""
-    work = tuple(asking(p.name, Willing(answer=answer)) if p.name == "fold" else p for p in passes.PASSES)
+    work = tuple(asking(p.name, Willing(answer=answer)) if p.name == "epilogue" else p for p in passes.PASSES)
     monkeypatch.setattr(passes, "PASSES", work)
 
 
@@ -80,6 +84,51 @@ def test_a_convolution_takes_along_what_follows_it(how, monkeypatch):
     taken(monkeypatch, lambda r: True)
     assert sorted(folded(symbol)) == sorted(want)
     assert not {FOLD, FACTORS, WHOLE} & set(folded(symbol, train=True))
+
+
+@needs_onednn
+def test_a_convolution_takes_as_much_as_its_kernel_takes(monkeypatch):
+    assert sorted(folded(mx.sym.tanh(conv(X, "c")))) == sorted([PLAIN, "tanh"])
+    whole = norm(conv(X, "c"), "n") + Y
+    taken(monkeypatch, lambda r: r.attrs.epilogue in (None, RECTIFIER))
+    assert sorted(folded(mx.sym.tanh(relu(whole)))) == sorted([FACTORS, WHOLE, "tanh"])
+    assert sorted(folded(mx.sym.tanh(whole))) == sorted([FACTORS, WHOLE, "tanh"])
+    taken(monkeypatch, lambda r: False)
+    assert sorted(folded(mx.sym.tanh(whole))) == sorted([FOLD, PLAIN, "elemwise_add", "tanh"])
+
+
+def normed_sums(train: bool, **answer: Any) -> list[str]:
+    """What is behind which norm, in a step of two norms with rectifiers whose sum is read once."""
+    data = mx.sym.var("x")
+    both = [relu(norm(mx.sym.sin(data), n), f"{n}_relu") for n in ("n", "m")]
+    graph = infer(
+        mx.sym.tanh(mx.sym.elemwise_add(both[0], both[1], name="sum")).graph, {"x": SHAPE}, {"x": "float32"}
+    )
+    made = alone("norm_act", graph, target=Willing(), train=train)
+    made = Pipeline(named("epilogue"), Willing(**answer)).run(
+        Stage.STEP, Step.of(made.graph, (), 0, train=train)
+    )
+    return [f"{n.name} {n.attrs.plus}" for n in made.graph.nodes if n.op is NormAct]
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_sum_behind_two_norms_belongs_to_the_first(train):
+    assert normed_sums(train) == ["m_relu ", "sum behind"]
+    assert normed_sums(train, answer=lambda r: False) == ["n_relu ", "m_relu "]
+
+
+def test_nothing_that_will_be_differentiated_has_an_epilogue():
+    """Operators with an epilogue have no gradient. In the whole step the layer has one."""
+    layer = relu(mx.sym.FullyConnected(X, num_hidden=1, name="d"))
+    graph = infer(layer.graph, {"x": SHAPE}, {"x": "float32"})
+    work = Pipeline(named("epilogue"), Willing())
+    early = Step(graph, train=True)
+    assert work.run(Stage.FORWARD, early) is early
+    for stage, step in (
+        (Stage.FORWARD, Step(graph, train=False)),
+        (Stage.STEP, Step(graph, num_forward=2, train=True)),
+    ):
+        assert [n.op.op_name for n in work.run(stage, step).operators] == ["_dense_epilogue"]
 
 
 @needs_onednn
@@ -131,7 +180,7 @@ def run(symbol: Any, shape: tuple[int, ...], **more: Any) -> tuple[Any, np.ndarr
 
 
 def without(monkeypatch: Any) -> Any:
-    left_out(monkeypatch, "fold", "norm_act")
+    left_out(monkeypatch, "epilogue", "norm_act")
 
 
 def logits(symbol: Any) -> Any:
@@ -201,9 +250,9 @@ def test_an_addend_is_added_in_place_also_by_a_deep_convolution(kernel, channels
         "pad": (kernel // 2,) * 2,
         "num_filter": filters,
         "add": True,
-        "relu": True,
+        "epilogue": RECTIFIER,
     }
-    attrs = parse_attrs(op, given)
+    attrs = op.Attrs(**given)
     rng = np.random.default_rng(0)
     shapes = (
         (2, size, size, channels),

@@ -1,0 +1,30 @@
+"""Epilogues: what a kernel does to each number of its result before it stores the number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .expression import evaluate_into, Expression
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """An expression whose first input is a number of the result, and the others those of arrays like it."""
+
+    expression: Expression
+    constants: tuple[float, ...]
+
+    @property
+    def flops(self) -> int:
+        """Operations for each number."""
+        return sum(step[0] != "number" for step in self.expression.steps)
+
+    def written(self, w: Any, number: Any, *others: Any) -> Any:
+        """The value for these values of a Writer or a Computation."""
+        return self.expression.written(w, [number, *others], self.constants)[0]
+
+    def apply(self, out: Any, *others: Any) -> None:
+        """Apply it to the numbers of `out`, in place, by numpy. `others` have as many numbers."""
+        arrays = [out, *(x.reshape(out.shape) for x in others)]
+        evaluate_into(self.expression, self.constants, arrays, [out])
