@@ -130,9 +130,11 @@ class _Layout:
         return self.lasts[old]
 
     def raised(self, old: Entry, rank: int) -> Entry:
-        """`old`, broadcast with arrays of so many axes, with its channels last."""
+        """`old`, broadcast with arrays of so many axes, with its channels last; a reduction's has more axes
+        than its result.
+        """
         lacks = rank - len(self.r.shapes[old])
-        if not lacks:
+        if lacks <= 0:
             return self.last(old)
         if all(d == 1 for d in self.r.shapes[old]):
             return self.first(old)  # one number for all elements

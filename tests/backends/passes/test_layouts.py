@@ -206,6 +206,12 @@ def mixed(x, width, name):
     return mx.sym.transpose(y, axes=(0, 2, 1))
 
 
+@pytest.mark.parametrize("axes", [(2, 3), (0, 1, 2, 3)])
+def test_reductions_without_the_axes_they_reduce_read_arrays_as_they_lie(axes):
+    left = laid_out(mx.sym.max(front("BatchNorm", 3), axis=axes), (2, 3, 4, 5))
+    assert left == ["_channels_last", "_convolution_channels_last", "BatchNorm", "max"]
+
+
 def test_what_the_user_transposes_turns_nothing_else():
     """Sums of rows that were transposed stay rows, where layers read them; a relu between two
     transpositions needs neither.

@@ -11,7 +11,7 @@ order passes, and without the wait there would be none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -29,6 +29,12 @@ SCATTERED = 8
 
 TILED = 2
 """The same if channels move to the last axis or away from it: there is code for that."""
+
+JOINED = 1.5
+"""The same if arrays are joined along their last axis, or cut, in runs of at least `LINE` bytes."""
+
+LINE = 64
+"""Bytes of a cache line."""
 
 SMALL = 64
 """How many times as many bytes an array has as one that stays live for its recomputation, at least."""
@@ -208,11 +214,24 @@ def _cost(graph: Graph, node: Node, like: Mapping[Entry, Entry]) -> float:
     nbytes = sum(graph.nbytes(e) for e in (*ins, made))
     if flops or not ins:
         return flops + nbytes
-    if op.in_place_options(node.attrs) and (node.inputs[0] in like or node.inputs[0] in like.values()):
-        return 0  # the same bytes under another shape
+    if op.in_place_options(node.attrs):  # the same bytes under another shape
+        return 0 if node.inputs[0] in like or node.inputs[0] in like.values() else nbytes
     if graph.shapes[ins[0]][-1:] == graph.shapes[made][-1:]:
         return nbytes
+    if _keeps_runs(graph, ins, made):
+        return JOINED * nbytes
     return (TILED if op in (ChannelsLast, ChannelsFirst) else SCATTERED) * nbytes
+
+
+def _keeps_runs(graph: Graph, ins: Sequence[Entry], made: Entry) -> bool:
+    """True if `made` is joined of `ins`, or cut from one, along one axis in runs of at least a cache line."""
+    shape = graph.shapes[made]
+    for e in ins:
+        other = graph.shapes[e]
+        if len(other) != len(shape) or sum(a != b for a, b in zip(other, shape)) > 1:
+            return False
+    least = min((shape[-1], *(graph.shapes[e][-1] for e in ins)), default=0)
+    return least * graph.dtypes[made].itemsize >= LINE
 
 
 def work_of(graph: Graph, reads: Reads, node: Node) -> float:

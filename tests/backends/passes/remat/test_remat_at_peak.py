@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(not usable(), reason="there is no compiler (llvm
 
 PASS = importlib.import_module("mxlite.backends.passes.remat.remat_at_peak")
 SGD = mx.optimizer.SGD(momentum=0.9)
+SHARE = PASS.SHARE
 WHOLE = 2**40  # a budget for everything
 
 
@@ -165,6 +166,28 @@ def test_inference_stays_as_it_is():
     exe = residual().simple_bind(mx.cpu(), data=(4, 3, 20, 18), softmax_label=(4,), grad_req="null")
     for lowered in (exe._planned.infer, exe._planned.train):
         assert not [t for t in lowered.problem.tasks if t.name.endswith("_remat")]
+
+
+def fire(x: Any, name: str, filters: int) -> Any:
+    """Two convolutions of one array, joined along channels."""
+    wide = [relu(conv(x, f"{name}_{k}", filters, k), f"{name}_relu{k}") for k in (1, 3)]
+    return conv(mx.sym.concat(*wide, dim=1, name=f"{name}_join"), f"{name}_out", 8, 1)
+
+
+@pytest.mark.parametrize("filters, is_made_again", [(16, True), (8, False)])
+def test_arrays_joined_in_runs_of_a_cache_line_cost_little_more_than_a_copy(
+    filters, is_made_again, monkeypatch
+):
+    """Backward has the parts. Channels come last; 8 of them have 32 bytes, half a cache line."""
+    monkeypatch.setattr(PASS, "SHARE", SHARE)
+    symbol = head(fire(fire(stem(), "a", filters), "b", filters))
+    light, whole = (bound(symbol, 12, **how) for how in ({}, {"memory_budget": WHOLE}))
+    assert ("a_join" in rematerialized(light)) == is_made_again
+    check(light.memory_plan)
+    assert not is_made_again or light.memory_plan.peak_bytes < whole.memory_plan.peak_bytes
+    want = trained(whole)
+    for name, x in trained(light).items():
+        np.testing.assert_array_equal(x, want[name], err_msg=name)
 
 
 def gates() -> Any:
