@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ..core.record import record
 from .expression import evaluate_into, Expression
 
 
-@dataclass(frozen=True)
+@record
 class Epilogue:
     """An expression whose first input is a number of the result, and the others those of arrays like it."""
 

@@ -15,17 +15,17 @@ generate code with the same meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..core.record import record
 from .steps import COMPARISONS, in_type, NUMPY, StandIn, Step
 
 _BLOCK = 8192  # elements that `evaluate_into` works on at a time
 
 
-@dataclass(frozen=True)
+@record
 class Expression:
     """An expression; see above. ("number", x) is a step that is a literal."""
 

@@ -426,7 +426,7 @@ class Sweeps:
         for axis in reversed(range(self.rank)):
             if axis not in whole:
                 block[axis] = min(domain[axis], room)
-                room = room // block[axis] if block[axis] == domain[axis] else 1
+                room = room // max(1, block[axis]) if block[axis] == domain[axis] else 1
         return tuple(block)
 
 

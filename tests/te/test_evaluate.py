@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mxlite.graph import parse_attrs
+from mxlite.ops.loss.wide_losses import WideSoftmaxCrossEntropy
 from mxlite.te import sweeps
 from mxlite.te.computation import Computation, MOST_COUNTED
 from mxlite.te.evaluate import Evaluation
@@ -142,3 +144,10 @@ def test_what_is_a_sum_of_an_input_takes_no_scratch():
     x = t.input("x", (300, 400))
     for axes in ((0,), (1,), (0, 1)):
         assert evaluation(t, {"out": t.mean(x, axes)}).nbytes == 0
+
+
+def test_axes_of_length_0_are_no_divisors():
+    """A sweep of blocks along a whole axis, where another has no elements."""
+    attrs = parse_attrs(WideSoftmaxCrossEntropy, {})
+    shapes = ((6, 0), (6,)), ((1,),)
+    assert WideSoftmaxCrossEntropy.workspace(attrs, *shapes, FLOAT64) % 64 == 0

@@ -48,9 +48,9 @@ FAULTS = [
     ),
     Fault(
         "a resume file is written in its place",
-        "mxlite/module/saved/resume.py",
-        '    with replacing(f"{prefix}.resume") as file:\n',
-        '    with open(f"{prefix}.resume", "wb") as file:\n',
+        "mxlite/module/saved/shards.py",
+        "    if own is None and not held:\n        with replacing(path) as file:\n",
+        '    if own is None and not held:\n        with open(path, "wb") as file:\n',
         CUT,
     ),
     Fault(
@@ -77,7 +77,7 @@ FAULTS = [
     Fault(
         "arrays that change while they are written are not noticed",
         "mxlite/module/saved/statefile.py",
-        "        if checksum != self._checksum:\n",
+        "        if checksum != self.checksum:\n",
         "        if False:\n",
         f"{DURABLE}::test_arrays_that_change_while_they_are_written_leave_the_old_file",
     ),

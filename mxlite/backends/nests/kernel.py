@@ -8,7 +8,8 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from ...ops.scratch import carve, scratch_bytes
+from ...core.dtype import as_dtype
+from ...ops.scratch import carve, Piece, scratch_bytes
 from ..base import ChosenKernel, connected, Request, Run
 from .nest import Nests
 from .program import Arrays, nests_for
@@ -60,7 +61,7 @@ def nest_kernel(
         if not any(n in given for n in nests.outputs):
             return in_turn(())
         chosen, linked = code_for(frozenset(given) & everything)
-        own = carve(work, chosen.pieces) if chosen.scratch else []
+        own = carve(work, _pieces(chosen)) if chosen.scratch else []
         run = linked([*(given[n] for n in (*chosen.inputs, *chosen.outputs)), *own])
         return run if check is None else in_turn([partial(check, xp, a, shapes, given[forward.checked]), run])
 
@@ -86,4 +87,9 @@ def _some(r: Request, how: Arrays, present: frozenset[str]) -> Nests | None:
 def _scratch(r: Request, how: Arrays, present: frozenset[str]) -> int:
     """Bytes of scratch of the code for these arrays: fewer outputs may want other nests, and more of it."""
     found = _some(r, how, present)
-    return 0 if found is None else scratch_bytes(found.pieces)
+    return 0 if found is None else scratch_bytes(_pieces(found))
+
+
+def _pieces(nests: Nests) -> list[Piece]:
+    """The scratch of nests, as arrays."""
+    return [((n,), as_dtype(nests.number)) for n in nests.scratch]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...core.dtype import as_dtype
 from ...graph.ir import Shape
-from ...ops.scratch import Piece
 
 Mask = tuple[bool, ...]
 """For each axis of a nest whether an array has it; it is broadcast along the others."""
@@ -78,11 +76,6 @@ class Nests:
     number: str = "float32"
     nests: list[PlacedNest] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """The scratch, as arrays."""
-        return [((n,), as_dtype(self.number)) for n in self.scratch]
 
     @property
     def reduces(self) -> bool:

@@ -1,4 +1,4 @@
-"""Entries of a graph by name, and requests for kernels that read them."""
+"""Entries of a graph by name, requests for kernels that read them, and marks that keep nodes apart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...graph.opdef import Shapes
 from ..base import Request
+
+_MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 
 def output(node: Node, name: str) -> Entry:
@@ -37,3 +39,9 @@ def request_of_node(
     assert node.op is not None
     outputs = tuple(made.shapes[e] for e in node.outputs)
     return request_of(made, node.op, node.attrs, node.inputs, outputs, used, train)
+
+
+def agree(inner: Node, end: Node) -> bool:
+    """True if the annotations of both nodes allow to fuse `inner` into `end`."""
+    here, there = inner.annotations, end.annotations
+    return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))

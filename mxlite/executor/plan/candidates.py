@@ -166,7 +166,8 @@ class Candidates:
         """That graph as rewritten by the backend for training."""
         if self.request.forward_only:
             return self._optimized(self.looked.forward, False)
-        return self._optimized(norms_over_ranks(self.looked.training, self.request.ranks), True)
+        training, ranks = self.looked.training, self.request.ranks
+        return self._optimized(training if ranks == 1 else norms_over_ranks(training, ranks), True)
 
     def _optimized(self, graph: Graph, train: bool) -> Graph:
         """A forward graph as the backend prefers it."""

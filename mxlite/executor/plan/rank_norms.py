@@ -16,7 +16,7 @@ def norms_over_ranks(graph: Graph, ranks: int) -> Graph:
 
     Their messages are in the order of the nodes: each reads the token of the one before.
     """
-    if ranks == 1 or all(n.op is not ContribSyncBatchNorm for n in graph.nodes):
+    if all(n.op is not ContribSyncBatchNorm for n in graph.nodes):
         return graph
     made = Rewriter(graph)
     token: tuple[Entry, ...] = ()

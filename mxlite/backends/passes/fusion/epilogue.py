@@ -39,9 +39,9 @@ from ...elementwise.epilogue import Applied, epilogue_of
 from ...elementwise.formula import is_elementwise
 from ...fused.dense_epilogue import DenseEpilogue, DenseEpilogueAttrs, DenseSlope, DenseSlopeAttrs
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import output, request_of_node
+from ..entries import agree, output, request_of_node
 from ..target import Target
-from .norm_act import agree, is_norm, is_sum
+from .norm_act import is_norm, is_sum
 
 MOST_NODES = 8  # of a chain
 
@@ -127,7 +127,8 @@ def _chain(step: Step, node: Node, taken: Set[Node]) -> Sequence[Node]:
             return chain
         at = output(node, "d_data")
     while len(chain) < MOST_NODES and (reader := step.readers.only(at)) is not None and reader not in taken:
-        is_first_norm = not chain and is_norm(reader) and _folds(step, node, reader)
+        may_fold = not chain and node.op in _CONVOLUTIONS
+        is_first_norm = may_fold and is_norm(reader) and _folds(step, node, reader)
         if not is_first_norm and not _is_applied(step, node, at, reader):
             break
         chain.append(reader)

@@ -23,12 +23,11 @@ from ....ops.norm.norm_act import NormAct, NormActAttrs
 from ....ops.norm.norm_statistics import NormStatistics
 from ...base import Request
 from ...rewrite import graph_pass, Readers, Stage, Step
-from ..entries import request_of
+from ..entries import agree, request_of
 from ..target import Target
 
 NORMS = (BatchNorm, BatchNorm_v1, ContribSyncBatchNorm)
 _SUMS = (elemwise_add, broadcast_add)
-_MIRROR, _STAGE = "__force_mirroring__", "__mirror_stage__"
 
 
 @graph_pass(Stage.FORWARD, after=("channels_last", "epilogue"), anchors=NORMS)
@@ -136,12 +135,6 @@ def _has_kernel(
     grad_op = NormAct.grad_op
     assert grad_op is not None
     return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
-
-
-def agree(inner: Node, end: Node) -> bool:
-    """True if the annotations of both nodes allow to fuse `inner` into `end`."""
-    here, there = inner.annotations, end.annotations
-    return here.get(_MIRROR) == there.get(_MIRROR) and here.get(_STAGE) in (None, there.get(_STAGE))
 
 
 def _attrs(norm: Node, addend: Entry | None, slope: float | None) -> NormActAttrs:
