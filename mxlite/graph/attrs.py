@@ -141,17 +141,19 @@ def _convert(kind: Any, value: Any) -> Any:
 
 
 def _int(value: Any) -> int:
-    if isinstance(value, bool):
-        return int(value)
     if isinstance(value, str):
         if not re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
             raise ValueError(f"must be a whole number, got {value!r}.")
-        return int(value)
-    if hasattr(value, "__index__"):
-        return int(value.__index__())
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    raise ValueError(f"must be a whole number, got {value!r}.")
+        number = int(value)
+    elif isinstance(value, bool) or (isinstance(value, float) and value.is_integer()):
+        number = int(value)
+    elif hasattr(value, "__index__"):
+        number = int(value.__index__())
+    else:
+        raise ValueError(f"must be a whole number, got {value!r}.")
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"must be a whole number of 64 bits, got {value!r}.")
+    return number
 
 
 def _float(value: Any) -> float:

@@ -298,6 +298,7 @@ def test_a_parameter_is_read_from_text_or_an_object(key, text, value):
     "key, value, text",
     [
         ("kernel", "(3, x)", "whole number, got 'x'"), ("kernel", "(3.5,)", "whole number"),
+        ("kernel", "(9999999999999999999, 1)", "whole number of 64 bits"),
         ("kernel", "(3,,3)", "whole number"), ("kernel", None, "whole number"),
         ("kernel", "__import__('os')", "whole number"), ("kernel", "(1e999,)", "whole number"),
         ("kernel", "(99999999999999999999,)", "whole number"),
