@@ -24,9 +24,10 @@ def add_devices(first: NDArray, others: Sequence[NDArray]) -> None:
     if not others:
         return
     arrays = first, *others
-    if all(isinstance(a, RowGradient) for a in arrays):
-        _push([a.whole for a in arrays], np.add)  # type: ignore[attr-defined]
-        _push([a.flags for a in arrays], np.bitwise_or)  # type: ignore[attr-defined]
+    by_rows = [a for a in arrays if isinstance(a, RowGradient)]
+    if len(by_rows) == len(arrays):
+        _push([a.whole for a in by_rows], np.add)
+        _push([a.flags for a in by_rows], np.bitwise_or)
     elif all(a.stype == "default" and a.context.device_type != "gpu" for a in arrays):
         _push(arrays, np.add)
     else:

@@ -48,11 +48,12 @@ def work_loads_of(work_load_list: Any, devices: int) -> list[float]:
 
 def budgets_of(memory_budget: Budgets, devices: int) -> list[int | None]:
     """The bytes of each device, None for no bound. BudgetError for a list that is too long or too short."""
-    if memory_budget is None or not isinstance(memory_budget, (list, tuple)):
-        memory_budget = [memory_budget] * devices  # type: ignore[list-item]
-    if len(memory_budget) != devices:
+    budgets: list[Any] = [memory_budget] * devices
+    if isinstance(memory_budget, (list, tuple)):
+        budgets = list(memory_budget)
+    if len(budgets) != devices:
         raise BudgetError(
-            f"Module: memory_budget is a list of {len(memory_budget)} for {devices} contexts: give as many, "
+            f"Module: memory_budget is a list of {len(budgets)} for {devices} contexts: give as many, "
             f"or one budget, which every device gets."
         )
-    return [None if b is None else parse_bytes(b) for b in memory_budget]
+    return [None if b is None else parse_bytes(b) for b in budgets]

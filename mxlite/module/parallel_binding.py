@@ -239,13 +239,13 @@ class ParallelBinding(Binding):
         self._is_summed = True
         requests, executors = self._requests(), self.executors
         for name in self.names.parameters:
-            first, *others = (e.grad_dict[name] for e in executors)
-            if first is None:
+            grads = [g for e in executors if (g := e.grad_dict[name]) is not None]
+            if not grads:
                 continue
-            add_devices(first, others)  # type: ignore[arg-type]
+            add_devices(grads[0], grads[1:])
             if requests[name] == "add":  # the next pass adds to the sum
-                for other in others:
-                    other[:] = 0  # type: ignore[index]
+                for other in grads[1:]:
+                    other[:] = 0
 
     def _fed(self, feed: Mapping[str, Any]) -> Iterator[tuple[Executor, dict[str, Any]]]:
         """Each device's executor with its part of the inputs, after it has the parameters of the first."""

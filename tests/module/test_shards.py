@@ -130,5 +130,5 @@ def test_the_file_that_names_shards_is_checked(tmp_path: Path, described: Any, f
     tree = {"a": {"shard": described or [0, "float32", [1024], STEP]}}
     (tmp_path / "x").write_bytes(pack_state(tree | {"ranks": {"checkpoint": NUMBER, "files": named}}))
     with pytest.raises(FormatError, match=says):
-        for stretch in read(path).tree["a"].stretches():
-            stretch.source.read(stretch.offset, 4 * stretch.length)
+        for extent in read(path).tree["a"].extents():
+            extent.source.read(extent.offset, 4 * extent.length)

@@ -24,13 +24,13 @@ def nest_kernel(
     nests: Nests,
     written: Callable[[Nests], Linked],
     in_turn: Callable[[Sequence[Run]], Run],
-    word: str,
+    kind: str,
     **facts: Any,
 ) -> ChosenKernel:
     """The kernel for a request whose `nests` these are. A call may want some of the outputs, which then have
     the bits that they have with the others.
 
-    `written` writes the code of nests, `in_turn` makes one call of several; `word` and the number of nests
+    `written` writes the code of nests, `in_turn` makes one call of several; `kind` and the number of nests
     are the kernel's name.
     """
     codes: dict[frozenset[str], tuple[Nests, Linked]] = {}
@@ -65,7 +65,7 @@ def nest_kernel(
         run = linked([*(given[n] for n in (*chosen.inputs, *chosen.outputs)), *own])
         return run if check is None else in_turn([partial(check, xp, a, shapes, given[forward.checked]), run])
 
-    name = f"{word} {len(nests.nests)} loop nests" if len(nests.nests) > 1 else f"{word} loop nest"
+    name = f"{kind} {len(nests.nests)} loop nests" if len(nests.nests) > 1 else f"{kind} loop nest"
     own = r.op.signature
     like = replace(own, services=own.services | {"work"}) if nbytes else own
     return replace(connected(connect, nbytes, name, like=like, **facts), is_computed=True)

@@ -99,7 +99,7 @@ def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:
         known = torch_package().export.default_decompositions()
         table = {target: known[target] for target in reader.missing if target in known}
         try:
-            program = decomposed(program, table)
+            program = decomposed(program, table) if table else program
         except Exception:  # of many kinds: what PyTorch cannot take apart stays missing
             table = {}
         if table:

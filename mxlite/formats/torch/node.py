@@ -22,8 +22,8 @@ _WITHOUT_NUMBERS = frozenset(
 """Arguments that change no number of a result; its type is checked by itself."""
 
 _SHAPES = frozenset(
-    "size sizes shape split_size split_sizes chunks sections indices indices_or_sections "
-    "tensor_indices_or_sections output_size steps dim start_dim end_dim other n m end".split()
+    "size sizes shape split_size split_sizes chunks sections indices_or_sections "
+    "tensor_indices_or_sections output_size steps start_dim end_dim".split()
 )
 """Arguments that say no more than the shape of the result, where a converter reads that."""
 

@@ -31,7 +31,7 @@ class ProgramReader:
         self.missing: set[Any] = set()  # targets without a converter
         self._found: dict[Any, Found] = {}
         self._failed: set[Any] = set()  # nodes that were not converted, or that read one
-        self._absent: dict[Any, str] = {}  # results that no converter computes -> why a reader is refused
+        self._absent: dict[Any, str] = {}  # results that no converter computes -> which these are
 
     def run(self) -> list[tuple[str, GraphValue]]:
         """The outputs that are tensors, by name."""
@@ -75,11 +75,11 @@ class ProgramReader:
             results = self._look_up(maker)
             found = self._found[node] = results[i] if i < len(results) else None
             if found is None:
-                self._absent[node] = f"it reads result {i} of {maker.target}, which mxlite does not compute"
+                self._absent[node] = f"result {i} of {maker.target}, which mxlite does not compute"
             return
         absent = [self._absent[argument] for argument in node.all_input_nodes if argument in self._absent]
         if absent:
-            self._fail(node, absent[0])
+            self._fail(node, f"it reads {absent[0]}")
             return
         convert = converter(str(node.target))
         if convert is None:
@@ -146,7 +146,7 @@ class ProgramReader:
             elif kind in ("USER_OUTPUT", "LOSS_OUTPUT") and type(value).__name__ == "Node":
                 found = self._look_up(value)
                 if value in self._absent:
-                    self._fail(value, self._absent[value].replace("it reads", "the network returns"))
+                    self._fail(value, f"the network returns {self._absent[value]}")
                 if isinstance(found, StoredTensor):
                     found = found.constant(self.builder)
                 if isinstance(found, GraphValue):

@@ -30,7 +30,7 @@ from ...core.disk.schema import anything, array as array_of, exactly, fields, ro
 from ...core.dtype import as_dtype
 from ...dist import agree
 from ...ndarray import NDArray
-from ...ndarray.files.stored import FileSource, StoredArray, Stretch
+from ...ndarray.files.stored import Extent, FileSource, StoredArray
 from .statefile import described, Packed, stored_checksum, stored_state
 
 _RANKS = "ranks"
@@ -276,7 +276,7 @@ class ShardedArray(StoredArray):
         self.shape, self.dtype = shape, dtype
         self._shards, self._number, self._step = shards, number, step
 
-    def stretches(self, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
+    def extents(self, start: int = 0, stop: int | None = None) -> Iterator[Extent]:
         """Where the elements [start, stop) lie; shards that were not needed before are verified."""
         count, step, ranks = prod(self.shape), self._step, self._shards.ranks
         stop = count if stop is None else stop
@@ -288,7 +288,7 @@ class ShardedArray(StoredArray):
                 if a < b:
                     at = piece * before[rank] + a - first
                     held = self._shards.held(rank, self._number, self.dtype, at + b - a)
-                    yield from held.stretches(at, at + b - a)
+                    yield from held.extents(at, at + b - a)
                 first += length
 
     def bytes(self, what: str) -> FileSource:
@@ -305,13 +305,13 @@ class ArrayPart(StoredArray):
         self.shape, self.dtype = (shard_length(count, size, ranks),), of.dtype
         self._of, self._own = of, tuple(own_parts(count, PIECE // size, ranks, rank))
 
-    def stretches(self, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
+    def extents(self, start: int = 0, stop: int | None = None) -> Iterator[Extent]:
         """Where the elements lie, all of them: others are not asked for."""
-        return (s for own in self._own for s in self._of.stretches(own.start, own.stop))
+        return (s for own in self._own for s in self._of.extents(own.start, own.stop))
 
 
 def verify(arrays: Sequence[StoredArray]) -> None:
     """Raise FormatError if a file in which an element of these lies is damaged or another's."""
     for array in arrays:
-        for _ in array.stretches():
+        for _ in array.extents():
             pass

@@ -90,7 +90,7 @@ class FileSource:
             yield piece
 
 
-class Stretch(NamedTuple):
+class Extent(NamedTuple):
     """`length` elements that lie in `source` one after another, the first at byte `offset`."""
 
     source: FileSource
@@ -102,7 +102,7 @@ class StoredArray:
     """An array of `shape` and `dtype` whose elements lie in `source` from `offset` on, little-endian.
 
     It is read as an NDArray is: `asnumpy`, `copyto`. A subclass whose elements lie elsewhere says so in
-    `stretches`.
+    `extents`.
     """
 
     stype = "default"
@@ -123,10 +123,10 @@ class StoredArray:
         """Size in the file, in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    def stretches(self, start: int = 0, stop: int | None = None) -> Iterator[Stretch]:
+    def extents(self, start: int = 0, stop: int | None = None) -> Iterator[Extent]:
         """Where the elements [start, stop) lie, by default all of them, in C order."""
         stop = math.prod(self.shape) if stop is None else stop
-        yield Stretch(self.source, self._offset + start * self.dtype.itemsize, stop - start)
+        yield Extent(self.source, self._offset + start * self.dtype.itemsize, stop - start)
 
     def bytes(self, what: str) -> FileSource:
         """A Source over its bytes, which may contain another file format."""
@@ -136,7 +136,7 @@ class StoredArray:
         """The array, read into memory."""
         array = np.zeros(self.shape, self.dtype)
         raw, at = array.reshape(-1).view(np.uint8), 0
-        for source, offset, length in self.stretches():
+        for source, offset, length in self.extents():
             nbytes = length * self.dtype.itemsize
             source.into(offset, raw[at : at + nbytes].data)
             at += nbytes
@@ -157,7 +157,7 @@ class StoredArray:
             return self.array().copyto(target)
         size = self.dtype.itemsize
         flat, at = target.reshape((-1,)), 0
-        for source, offset, length in self.stretches():
+        for source, offset, length in self.extents():
             for piece in source.pieces(offset, length * size, PIECE - PIECE % size):
                 values = sound(np.frombuffer(piece, np.uint8), self.dtype)
                 flat[at : at + len(values)] = values

@@ -84,8 +84,12 @@ def rounded_to(n: TorchNode) -> GraphValue:
     x, decimals = n["self"], int(n.plain("decimals", 0))
     if decimals == 0:
         return rounded(x)
-    scale = float(10 ** abs(decimals))
-    return rounded(x * scale) * (1 / scale) if decimals > 0 else rounded(x * (1 / scale)) * scale
+    b, scale = n.builder, float(10 ** abs(decimals))
+    return (
+        b.binary("div", rounded(x * scale), scale)
+        if decimals > 0
+        else rounded(b.binary("div", x, scale)) * scale
+    )
 
 
 def safe_softmax(n: TorchNode) -> GraphValue:

@@ -111,7 +111,7 @@ def arctangent(n: TorchNode) -> GraphValue:
     return b.op("arctan2", *expand_both(b.cast(n["self"], n.dtype), b.cast(n["other"], n.dtype)))
 
 
-def log_of_sum(n: TorchNode) -> GraphValue:
+def log_add_exp(n: TorchNode) -> GraphValue:
     """log(exp(a) + exp(b)) = max + log(1 + exp(-|a - b|)), where the gap of equal infinities is 0."""
     b = n.builder
     left, right = expand_both(n["self"], n["other"])
@@ -120,7 +120,7 @@ def log_of_sum(n: TorchNode) -> GraphValue:
     return b.binary("add", b.binary("maximum", left, right), rest)
 
 
-def special(n: TorchNode) -> GraphValue:
+def number_class(n: TorchNode) -> GraphValue:
     """isnan, isinf, isfinite: an infinite number times 0 is no number, either."""
     b, x = n.builder, n["self"]
     if "isnan" in n.target:
@@ -130,7 +130,7 @@ def special(n: TorchNode) -> GraphValue:
     return (x * 0.0).equals(0)
 
 
-def without_nan(n: TorchNode) -> GraphValue:
+def nan_to_num(n: TorchNode) -> GraphValue:
     """nan_to_num: other numbers in the place of those that are none, or infinite."""
     b, x = n.builder, n["self"]
     most = float(np.finfo(x.dtype).max)
@@ -269,11 +269,11 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "greater": _compare("greater"),
     "gt": _compare("greater"),
     "hypot": lambda n: n.builder.op("broadcast_hypot", n["self"], n["other"]),
-    **dict.fromkeys(("isfinite", "isinf", "isnan"), special),
+    **dict.fromkeys(("isfinite", "isinf", "isnan"), number_class),
     "le": _compare("lesser_equal"),
     "less": _compare("lesser"),
     "lerp": lerp,
-    "logaddexp": log_of_sum,
+    "logaddexp": log_add_exp,
     "logical_and": _logic("and"),
     "logical_not": negation,
     "logical_or": _logic("or"),
@@ -284,7 +284,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "minimum": _binary("minimum"),
     "mul": _multiplied,
     "multiply": _multiplied,
-    "nan_to_num": without_nan,
+    "nan_to_num": nan_to_num,
     "ne": _compare("not_equal"),
     "pow": power,
     "remainder": remainder,

@@ -12,6 +12,7 @@ from ..node import TorchNode
 
 
 def arange(n: TorchNode) -> GraphValue:
+    n.ignore("end")
     start, step = n.plain("start", 0), n.plain("step", 1)
     return n.builder.constant(np.arange(n.shape[0]) * step + start, n.dtype)
 
@@ -46,6 +47,7 @@ def copied(n: TorchNode) -> GraphValue:
 
 
 def eye(n: TorchNode) -> GraphValue:
+    n.ignore("n", "m")
     return n.builder.constant(np.eye(n.shape[0], n.shape[1]), n.dtype)
 
 

@@ -123,7 +123,7 @@ def _power(x: GraphValue, exponent: float) -> GraphValue:
     return b.where(zero, b.full((), 0, x.dtype), root)
 
 
-def _of_numbers(kind: str) -> Callable[[TorchNode], GraphValue]:
+def _nan_reduction(kind: str) -> Callable[[TorchNode], GraphValue]:
     """nansum, nanmean: over what is a number."""
 
     def convert(n: TorchNode) -> GraphValue:
@@ -172,8 +172,8 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "any": _truth("max"),
     "argmax": _place("argmax"),
     "argmin": _place("argmin"),
-    "nanmean": _of_numbers("mean"),
-    "nansum": _of_numbers("sum"),
+    "nanmean": _nan_reduction("mean"),
+    "nansum": _nan_reduction("sum"),
     "cumprod": cumulative,
     "cumsum": cumulative,
     "linalg_vector_norm": norm,

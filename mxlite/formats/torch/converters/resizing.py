@@ -27,12 +27,14 @@ def upsampled(n: TorchNode) -> GraphValue:
     corners = bool(n.plain("align_corners", False))
     given = n.plain("scale_factors")
     if not given:
-        each = [
-            n.plain(f"scales{end}") for end in ("_d", "_h", "_w", "") if n.plain(f"scales{end}") is not None
-        ]
-        given = each if len(each) == x.rank - 2 else None
+        each = [n.plain(f"scales{end}") for end in ("_d", "_h", "_w", "")]
+        given = [f for f in each if f is not None]
     # between corners the distance of results follows from the lengths, and a given scale is not read
-    factors = list(given) if given and not corners else [m / d for d, m in zip(x.shape[2:], shape[2:])]
+    factors = (
+        list(given)
+        if len(given) == x.rank - 2 and not corners
+        else [m / d for d, m in zip(x.shape[2:], shape[2:])]
+    )
     plans = {i: (shape[i], float(f), (0.0, 1.0)) for i, f in enumerate(factors, 2)}
     exact = "exact" in name
     coordinates = "align_corners" if corners else "half_pixel" if mode != "nearest" or exact else "asymmetric"

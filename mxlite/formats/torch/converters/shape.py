@@ -15,6 +15,7 @@ from ..node import TorchNode
 
 def reshaped(n: TorchNode) -> GraphValue:
     """To the shape that PyTorch says; all reshapes are this one."""
+    n.ignore("dim", "other")  # they say which shape
     return n.builder.reshape(n["self"], n.shape)
 
 
@@ -51,6 +52,7 @@ def moved_axes(n: TorchNode) -> GraphValue:
 
 
 def expanded(n: TorchNode) -> GraphValue:
+    n.ignore("other")  # its shape is the result's
     return n.builder.expand(n["self"], n.shape)
 
 
@@ -94,8 +96,8 @@ def stacked(n: TorchNode) -> GraphValue:
     return b.concat([b.reshape(v, (*dims[:axis], 1, *dims[axis:])) for v in values], axis)
 
 
-def joined_upright(n: TorchNode) -> GraphValue:
-    """hstack, vstack, dstack, column_stack: with the axes that each gives to what has fewer."""
+def joined_at_rank(n: TorchNode) -> GraphValue:
+    """hstack, vstack, dstack, column_stack: tensors of fewer axes than the result get them first."""
     b, kind = n.builder, n.target.split(".")[1]
     values = [b.cast(v, n.dtype) for v in n.values("tensors")]
     rank = len(n.shape)
@@ -139,6 +141,7 @@ def trace(n: TorchNode) -> GraphValue:
 def split(n: TorchNode) -> tuple[GraphValue, ...]:
     """split, split_with_sizes, chunk, unsafe_*: the lengths are those of PyTorch's results."""
     b, x = n.builder, n["self"]
+    n.ignore("indices")
     axis = b.axis(n.plain("dim", 0), x.rank)
     sizes = [r.shape[axis] for r in n.results]
     if len(sizes) == 1:
@@ -282,7 +285,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     **dict.fromkeys("split split_with_sizes chunk unsafe_split unsafe_chunk tensor_split".split(), split),
     **dict.fromkeys("pad constant_pad_nd".split(), pad),
     **dict.fromkeys([f"{k}_pad{r}d" for k in ("reflection", "replication") for r in (1, 2, 3)], pad),
-    **dict.fromkeys(("hstack", "vstack", "dstack", "column_stack"), joined_upright),
+    **dict.fromkeys(("hstack", "vstack", "dstack", "column_stack"), joined_at_rank),
     "diagonal": diagonal,
     "linalg_diagonal": diagonal,
     "trace": trace,
