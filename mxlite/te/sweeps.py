@@ -419,14 +419,14 @@ class Sweeps:
         )
 
     def _block(self, domain: Shape, nodes: Iterable[int]) -> Shape:
-        """The lengths of a block: whole axes of reductions in it, then neighbours in memory."""
+        """The lengths of a block: whole axes of reductions in it, then neighbours in memory; at least 1."""
         whole = {axis for i in nodes if i in self.inside for axis in self.parts[i].axes}
         room = max(1, self.block_elements // max(1, prod(domain[axis] for axis in whole)))
-        block = list(domain)
+        block = [max(1, n) for n in domain]
         for axis in reversed(range(self.rank)):
             if axis not in whole:
-                block[axis] = min(domain[axis], room)
-                room = room // max(1, block[axis]) if block[axis] == domain[axis] else 1
+                block[axis] = min(block[axis], room)
+                room = room // block[axis] if block[axis] >= domain[axis] else 1
         return tuple(block)
 
 

@@ -45,6 +45,8 @@ class softmax_cross_entropy(Declared):
             raise ShapeError(f"data must be (N, K), got {data}; see cross_entropy for more axes.")
         if label is not None and label != data[:1] and -1 not in label:
             raise ShapeError(f"label must be {data[:1]} for data {data}, got {label}.")
+        if data[0] and not data[1]:
+            raise ShapeError(f"data {data} has no class to which a label could point.")
         return (data, data[:1]), ((1,),)
 
     infer_type = classmethod(label_types)
