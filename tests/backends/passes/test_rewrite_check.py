@@ -106,6 +106,28 @@ def test_a_pass_that_changes_gradients_alone_is_found():
     assert simplified(halves, mlp(), False) is not None  # nobody wants a gradient
 
 
+@pytest.mark.parametrize("mistake", [0.0, 0.01])
+def test_what_roundings_hide_is_computed_in_float64(mistake):
+    """Sums with 1e6 are rounded to sixteenths: who omits both is right, and a mistake below that is one."""
+
+    def cancels(graph):
+        r = Rewriter(graph)
+        total = graph.outputs[0].node
+        for node in graph.nodes:
+            if node is total:
+                attrs = replace(node.attrs, scalar=-mistake)
+                r.put(Entry(node), Entry(r.add(node.op, attrs, [r.of(Entry(graph.variables[0]))], node.name)))
+            elif node.op is None:
+                r.keep(node)
+        return r.graph()
+
+    graph = graph_of(mx.sym.var("data") + 1e6 - 1e6, data=(3,))
+    if mistake:
+        assert "'cancels' has changed a network" in fault(cancels, graph)
+    else:
+        assert simplified(cancels, graph, True) is not None
+
+
 def test_variables_keep_their_names_and_kinds():
     def gone(graph):
         return replace(graph, outputs=(Entry(next(n for n in graph.nodes if n.name == "a")),))
