@@ -6,7 +6,9 @@ catches the error adds them (see executor/plan/remedies.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
 
 from ..core.bytesize import format_bytes
 from ..core.errors import MemoryBudgetError
@@ -28,13 +30,20 @@ def too_small(
 
     `keep_all` is the first step's plan that recomputes nothing.
     """
-    least = min((f.least() for f in frontiers), key=lambda plan: (plan.peak_bytes, plan.extra_time))
-    quicker = (f.least_within(f.problem.seconds_left(TWICE)) for f in frontiers)
-    doubled = min((plan for plan in quicker if plan), key=lambda plan: plan.peak_bytes, default=None)
+    least = _smallest([(f.least_possible, f.least) for f in frontiers])
+    assert least is not None
+    quicker = [(f, f.last_within(f.problem.seconds_left(TWICE))) for f in frontiers]
+    doubled = _smallest(
+        [
+            (f.problem.fixed_total + f.points[i].live_bytes, partial(f.plan, i))
+            for f, i in quicker
+            if i is not None
+        ]
+    )
     problem = min(steps, key=lambda step: step.lower_bound_bytes)
     bound = problem.lower_bound_bytes
     nearer = ""
-    if doubled is not None and least.extra_time > TWICE:
+    if doubled is not None and doubled.extra_time <= TWICE < least.extra_time:
         nearer = (
             f", one of {doubled.peak_bytes} bytes ({format_bytes(doubled.peak_bytes)}) with "
             f"{100 * doubled.extra_time:.1f} %"
@@ -66,6 +75,21 @@ def too_small(
         keep_all_peak_bytes=keep_all.peak_bytes,
         least_extra_time=least.extra_time,
     )
+
+
+def _smallest(plans: list[tuple[int, Callable[[], MemoryPlan]]]) -> MemoryPlan | None:
+    """The plan that owns the fewest bytes, among equals the fastest: those that cannot be it are not made.
+
+    Each comes as a number of bytes that it owns at least, and a function that makes it.
+    """
+    best: MemoryPlan | None = None
+    for bound, make in sorted(plans, key=itemgetter(0)):
+        if best is not None and bound > best.peak_bytes:
+            break
+        plan = make()
+        if best is None or (plan.peak_bytes, plan.extra_time) < (best.peak_bytes, best.extra_time):
+            best = plan
+    return best
 
 
 def _fixed_line(problem: Problem, budget: int) -> str:

@@ -10,6 +10,8 @@ import pytest
 import mxlite as mx
 from mxlite.executor.plan.lazy_steps import LazySteps
 from mxlite.memplan import make_plan, plan_memory, Search
+from mxlite.memplan.refusal import too_small
+from mxlite.memplan.remat.frontier import Frontier, frontier
 from tests.memplan.problems import residual
 from tests.networks.small_networks import mlp
 
@@ -94,3 +96,28 @@ def test_each_step_owns_its_own_bytes_beside_those_of_others():
     first, second = steps.owning(beside, shared.fixed_bytes)
     assert first.fixed_bytes == beside
     assert second.fixed_bytes == {"arguments": 100, "optimizer": 200, "staging": 0, "inputs": 30}
+
+
+def test_whether_a_plan_fits_is_known_without_what_would(monkeypatch):
+    """The same plan, or None where there is an error; a budget below the bound is not even searched."""
+    steps = LazySteps.of(residual(5, 2))
+    with pytest.raises(mx.MemoryBudgetError) as refused:
+        steps.plan(1)
+    least, bound = refused.value.least_feasible_bytes, steps.lower_bound_bytes
+    for budget in (least, least + 1000, steps.plan().peak_bytes):
+        assert steps.fitting(budget).schedule == steps.plan(budget).schedule
+    assert steps.fitting(least - 1) is None
+    monkeypatch.setattr(LazySteps, "_search", None)
+    assert steps.fitting(bound - 1) is None
+
+
+def test_of_several_steps_the_one_of_least_bytes_is_named_and_hopeless_ones_are_not_placed(monkeypatch):
+    small, large = residual(4, 1), residual(9, 1)
+    owned = replace(small, fixed_bytes={**small.fixed_bytes, "states": 10**7})
+    placed = []
+    smallest = Frontier.smallest
+    monkeypatch.setattr(Frontier, "smallest", lambda f, i: placed.append(f.problem) or smallest(f, i))
+    frontiers = [frontier(p) for p in (owned, large, small)]
+    error = too_small([owned, large, small], 1, frontiers, make_plan(owned))
+    assert error.least_feasible_bytes == min(f.least().peak_bytes for f in frontiers[1:])
+    assert owned not in placed

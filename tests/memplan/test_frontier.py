@@ -337,7 +337,7 @@ def test_a_point_whose_placing_loses_bytes_is_passed_over(monkeypatch):
 
 def test_the_least_plan_has_the_smallest_placed_arena_of_all_points(monkeypatch):
     """Whichever point that is: here the last ones lose bytes to gaps; of equals the fastest counts."""
-    honest = Frontier.plan
+    honest = Frontier.smallest
     problem = residual(4, 1)
     points = frontier(problem).points
     assert len(points) > 5
@@ -347,13 +347,15 @@ def test_the_least_plan_has_the_smallest_placed_arena_of_all_points(monkeypatch)
             plan = honest(self, i)
             return replace(plan, placed_bytes=plan.placed_bytes + lost.get(i - len(points), lost.get(i, 0)))
 
-        monkeypatch.setattr(Frontier, "plan", wasteful)
+        monkeypatch.setattr(Frontier, "smallest", wasteful)
         found = Frontier(problem, "sharing", points)
         placed = [wasteful(found, i).placed_bytes for i in range(len(points))]
         assert found.least().placed_bytes == min(placed), lost
         assert found.least().schedule.copy == honest(found, placed.index(min(placed))).schedule.copy
     least = points[-1].live_bytes
-    monkeypatch.setattr(Frontier, "plan", lambda self, i: replace(honest(self, i), placed_bytes=2 * least))
+    monkeypatch.setattr(
+        Frontier, "smallest", lambda self, i: replace(honest(self, i), placed_bytes=2 * least)
+    )
     flat = Frontier(problem, "sharing", tuple(p for p in points if p.live_bytes <= 2 * least))
     assert flat.least().schedule.copy == honest(flat, 0).schedule.copy, "all are alike: the first is fastest"
 

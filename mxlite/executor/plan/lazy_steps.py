@@ -94,12 +94,22 @@ class LazySteps:
         if budget is None:
             found = plan_memory(self.free, strategy=self.strategy, template=template)
         else:
-            search = Search(budget, self.strategy, template)
-            for problem in self:
-                if search.is_answered_by(problem):
-                    break
-            found = search.plan()
+            found = self._search(budget, template).plan()
         return replace(found, steps=self)
+
+    def fitting(self, budget: int) -> MemoryPlan | None:
+        """The same within a budget; None if none fits, without the time to find what would."""
+        if self.lower_bound_bytes > budget:
+            return None
+        found = self._search(budget).found()
+        return None if found is None else replace(found, steps=self)
+
+    def _search(self, budget: int, template: Template | MemoryPlan | None = None) -> Search:
+        search = Search(budget, self.strategy, template)
+        for problem in self:
+            if search.is_answered_by(problem):
+                break
+        return search
 
     def within(self, budget: int) -> MemoryPlan:
         """The same; an error says what would help."""

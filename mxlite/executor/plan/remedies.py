@@ -20,11 +20,13 @@ from ...core.cached import cached_property
 from ...core.errors import MemoryBudgetError, MXLiteError
 from ...core.table import percent
 from ...graph import Entry, Graph, Shape, UpdateRule
+from ...memplan import MemoryPlan
 from ...memplan.holders import short
 from ...memplan.refusal import PER_BATCH
 from ...ops import find_op
 from ..request.infer import infer
 from .candidates import Candidates
+from .lazy_steps import LazySteps
 from .lower import Lowered
 from .step import input_names
 
@@ -108,23 +110,36 @@ class _Asker:
 
         Errors other than those of the budget propagate: a network does not allow the change.
         """
+        fits, refused = [], []
+        for steps in self._owned(change, separate):
+            try:
+                fits.append(steps.plan(self.question.error.budget_bytes))
+            except MemoryBudgetError as error:
+                refused.append(error)
+        if refused:
+            most = max(refused, key=lambda e: e.least_feasible_bytes)
+            return Outcome(False, most.least_feasible_bytes, most.least_extra_time)
+        return _outcome(fits)
+
+    def fitting(self, change: Change) -> Outcome | None:
+        """The same if all programs fit, else None: what would do takes longer to find."""
+        fits = []
+        for steps in self._owned(change, True):
+            plan = steps.fitting(self.question.error.budget_bytes)
+            if plan is None:
+                return None
+            fits.append(plan)
+        return _outcome(fits)
+
+    def _owned(self, change: Change, separate: bool) -> list[LazySteps]:
+        """The steps of programs that are planned after a change, with all that lies outside the arena."""
         self.plans -= 1
         self.work -= self._cost(change)
         planned, stay = self._after(change)
         steps = [c.steps(None, True, False, _no_advice) for c in planned]
         new = [c.of(s.first).train for s, c in zip(steps, planned)]
         fixed = self.question.fixed([*new, *map(_lowered, stay)], separate)
-        fits, refused = [], []
-        for each, lowered in zip(steps, new):
-            try:
-                owned = each.owning(fixed, lowered.problem.fixed_bytes)
-                fits.append(owned.plan(self.question.error.budget_bytes))
-            except MemoryBudgetError as error:
-                refused.append(error)
-        if refused:
-            most = max(refused, key=lambda e: e.least_feasible_bytes)
-            return Outcome(False, most.least_feasible_bytes, most.least_extra_time)
-        return Outcome(True, max(p.peak_bytes for p in fits), max(p.extra_time for p in fits))
+        return [each.owning(fixed, lowered.problem.fixed_bytes) for each, lowered in zip(steps, new)]
 
     def _after(self, change: Change) -> tuple[list[Candidates], list[Candidates]]:
         """Programs that are to be planned after a change, and those that stay."""
@@ -150,6 +165,10 @@ class _Asker:
             if i < len(self.question.refused) or change(c) is not c
         ]
         return sum(max(1, len(_lowered(c).problem.tasks)) for c in some)
+
+
+def _outcome(fits: Sequence[MemoryPlan]) -> Outcome:
+    return Outcome(True, max(p.peak_bytes for p in fits), max(p.extra_time for p in fits))
 
 
 def _fed(asked: Candidates) -> tuple[Any, ...]:
@@ -345,8 +364,8 @@ def _ranks(q: Question, ask: _Asker) -> Iterator[str]:
     while (guess := 2 * low if fits is None else (low + high) // 2) <= RANKS and low + 1 != high:
         if not ask.may(over(guess)):
             break
-        tried = ask(over(guess))
-        low, high, fits = (low, guess, tried) if tried.fits else (guess, high, fits)
+        tried = ask.fitting(over(guess))
+        low, high, fits = (guess, high, fits) if tried is None else (low, guess, tried)
     what = "{} ranks that share the optimizer's states, each with such a batch (kvstore='dist_sync')"
     if fits is not None:
         rest = f"; {low} do not" if 1 < low == high - 1 else ""

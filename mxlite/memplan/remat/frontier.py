@@ -107,39 +107,50 @@ class Frontier:
         for i in reversed(range(len(self.points))):
             if best is not None and self.points[i].live_bytes > best.placed_bytes:
                 break
-            plan = self.plan(i)
+            plan = self.smallest(i)
             if best is None or plan.placed_bytes <= best.placed_bytes:
-                best = plan
-                self._least = i, plan
+                best, at = plan, i
         assert best is not None
+        best = self._quickest(at, best)
+        self._least = at, best
         if best.placed_bytes < self.problem.least_arena:
             return self.at(self.problem.least_arena) or best
         return best
 
-    def least_within(self, seconds: float) -> MemoryPlan | None:
-        """The smallest of the plans with at most `seconds` extra; None if all have more."""
+    @property
+    def least_possible(self) -> int:
+        """Bytes that each of the plans owns at least: those of `least` are found by placing."""
+        return self.problem.fixed_total + self.points[-1].live_bytes
+
+    def last_within(self, seconds: float) -> int | None:
+        """The number of the smallest of the points with at most `seconds` extra; None if all have more."""
         found = [i for i, p in enumerate(self.points) if p.seconds <= seconds]
-        return self.plan(found[-1]) if found else None
+        return found[-1] if found else None
 
     def plan(self, i: int) -> MemoryPlan:
         """Point i, placed; if kernels may have fewer threads, in the fewest bytes."""
         least = self._least  # another thread may replace it
         if least is not None and least[0] == i:
             return least[1]
-        point = self.points[i]
+        return self._quickest(i, self.smallest(i))
+
+    def smallest(self, i: int) -> MemoryPlan:
+        """Point i, placed, in the fewest bytes."""
+        point, strategy = self.points[i], self.strategy
         if self._forms is not None:
             plan = self._forms.least(point)
-            self._placed[i] = plan.placed_bytes
-            return self._forms.plan(i, point, plan.placed_bytes) or plan
-        plan = make_plan(
-            self.problem,
-            point.choice,
-            strategy=self.strategy,
-            method=point.method,
-            room=point.room,
-        )
+        else:
+            plan = make_plan(
+                self.problem, point.choice, strategy=strategy, method=point.method, room=point.room
+            )
         self._placed[i] = plan.placed_bytes
         return plan
+
+    def _quickest(self, i: int, smallest: MemoryPlan) -> MemoryPlan:
+        """Point i within the bytes of its smallest plan: with as many threads as these bytes allow."""
+        if self._forms is None:
+            return smallest
+        return self._forms.plan(i, self.points[i], smallest.placed_bytes) or smallest
 
 
 def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:

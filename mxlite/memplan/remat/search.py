@@ -54,6 +54,15 @@ class Search:
 
     def plan(self) -> MemoryPlan:
         """The fastest of all plans of what was offered. Raises MemoryBudgetError."""
+        found, whole = self.found(), self._whole
+        if found is None:
+            assert whole is not None
+            frontiers = [frontier_of(p, self.strategy) for p in self._offered]
+            raise too_small(self._offered, self.budget, frontiers, whole)
+        return found
+
+    def found(self) -> MemoryPlan | None:
+        """The fastest of all plans of what was offered; None if none fits."""
         budget, strategy, found, whole = self.budget, self.strategy, self._found, self._whole
         assert whole is not None
         for problem in () if found is not None else self._offered:
@@ -63,8 +72,7 @@ class Search:
                 if plan is not None and (found is None or plan.extra_time < found.extra_time):
                     found = plan
         if found is None:
-            frontiers = [frontier_of(p, strategy) for p in self._offered]
-            raise too_small(self._offered, budget, frontiers, whole)
+            return None
         return replace(found, budget_bytes=budget, keep_all_peak_bytes=whole.peak_bytes)
 
 
