@@ -53,8 +53,8 @@ class NestWriter:
             self.bases[x] = f.pointer(slot)
             slot += 1
         self.gathered: dict[Access, list[Value]] = {}
-        for x in (*nest.loads, *added):
-            if x.gathered:
+        for x in (*nest.loads, *(x for _, x in nest.stores), *added):
+            if x.gathered or x.strided:
                 self.gathered[x] = [f.integer(slot + k) for k in range(rank + 1)]
                 slot += rank + 1
         self.constants: dict[int, Value] = {}
@@ -67,7 +67,7 @@ class NestWriter:
 
     def _strides(self, x: Access) -> dict[int, Int]:
         """Elements from one index to the next along each axis that an array has."""
-        if x.gathered:
+        if x in self.gathered:
             along: list[Int] = [*self.gathered[x]]
             if not x.by_lane:
                 along[self.facts.last] = 1
