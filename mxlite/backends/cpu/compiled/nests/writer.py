@@ -159,7 +159,7 @@ class NestWriter:
         self, index: Value, outer: Sequence[int], counts: Sequence[Int], bases: Mapping[Access, Value]
     ) -> _Point:
         """A unit by its number, where the last axis is reduced."""
-        indices = dict(zip(outer, self._split(index, counts)))
+        indices = dict(zip(outer, self.f.split(index, counts[1:])))
         return _Point({x: self._moved(p, x, indices) for x, p in bases.items()}, indices, {})
 
     def _some_units(
@@ -173,7 +173,7 @@ class NestWriter:
         """The units from `first` to `last`."""
         f = self.f
         with f.loop(first, last) as unit:
-            places = self._split(unit.index, counts)
+            places = f.split(unit.index, counts[1:])
             part: Int | None = None
             if self.nest.in_parts:
                 part = places.pop(0)
@@ -248,16 +248,6 @@ class NestWriter:
             return []
 
         self._sweep([row], body, [], [])
-
-    def _split(self, index: Value, counts: Sequence[Int]) -> list[Int]:
-        """The index along each axis of these lengths, of a number that counts all their points."""
-        places: list[Int] = []
-        rest: Int = index
-        for n in reversed(counts[1:]):
-            above = self.f.over(rest, n)
-            places.insert(0, self.f.minus(rest, self.f.times(above, n)))
-            rest = above
-        return [rest, *places] if counts else []
 
     def _moved(self, pointer: Value, x: Access, indices: Mapping[int, Int]) -> Value:
         """The address in an array with these indices added."""
