@@ -284,7 +284,7 @@ class BackwardLayers(Layers):
             recurrent.OUT: address_of(results[begin + first, :, d * s.P :]),
             recurrent.LENGTHS: address_of(have["lengths"]) if self.form.ends else 0,
             recurrent.CELLS: address_of(have["cells"]) if self.lstm else 0,
-            recurrent.START: 0 if start is None else address_of(start),
+            recurrent.START: address_of(start),
             recurrent.D_GATES: address_of(made) + first * s.B * self.columns * 4,
             recurrent.DH: address_of(have["dh"][number]),
             recurrent.DC: address_of(have["dc"][number]) if self.lstm else 0,

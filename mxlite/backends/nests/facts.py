@@ -4,6 +4,7 @@ computed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -178,3 +179,9 @@ class NestFacts:
     def is_kept(self, x: Access) -> bool:
         """True if an array has no reduced axis."""
         return not any(x.mask[k] for k in self.reduced)
+
+
+@functools.lru_cache(maxsize=1024)
+def facts_of(nest: Nest) -> NestFacts:
+    """The facts of a nest, found once for all lengths of its axes."""
+    return NestFacts(nest)

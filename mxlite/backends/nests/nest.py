@@ -17,7 +17,7 @@ class Access:
 
     `gathered`: an index is added along one more axis, which the nest has not; its place in an element's
     address, and those of the other axes, are arguments then. `by_lane`: each lane of a vector has an address
-    of its own.
+    of its own. `strided`: the elements between neighbours along each axis but the last are arguments, too.
     """
 
     array: int
@@ -25,6 +25,7 @@ class Access:
     dtype: str
     gathered: bool = False
     by_lane: bool = False
+    strided: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ class PlacedNest:
     nest: Nest
     lengths: Shape
     parts: int = 1
-    strides: tuple[Shape, ...] = ()  # of each gathered place: those of the nest's axes, then of its own axis
+    strides: tuple[
+        Shape, ...
+    ] = ()  # of each strided or gathered place: those of the nest's axes, then of its own axis
 
 
 @dataclass(eq=False)

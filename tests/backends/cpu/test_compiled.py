@@ -15,7 +15,9 @@ from mxlite.backends.base import Request
 from mxlite.backends.cpu import compiled
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import elementwise
+from mxlite.backends.cpu.compiled.calls import team
 from mxlite.backends.cpu.compiled.codegen import functions
+from mxlite.backends.cpu.compiled.nests import loops
 from mxlite.backends.cpu.kernels.generated import elementwise as rows
 from mxlite.backends.elementwise.formula import elementwise_operators
 from mxlite.backends.elementwise.program import collapsed, program
@@ -99,7 +101,7 @@ _CPUS = {  # what code is made for -> what that CPU has
 def cpu(request, monkeypatch):
     """Code for this CPU, and for older ones whose code it runs."""
     name, at = request.param, native.target()
-    caches = (compiled.width, compiled.storable, elementwise._code)
+    caches = (compiled.width, compiled.storable, loops._code)
     if name != "this":
         if not at.triple.startswith("x86_64") or not _CPUS[name] <= at.features:
             pytest.skip(f"this CPU is no {name}")
@@ -275,17 +277,34 @@ def test_what_is_written_twice_is_computed_once():
 
 
 def test_constants_are_no_part_of_the_code(monkeypatch):
-    texts = []
-    monkeypatch.setattr(elementwise.team, "load", lambda module: texts.append(module.text()))
-    elementwise._code.cache_clear()
+    texts, load = [], team.load
+    monkeypatch.setattr(team, "load", lambda module: texts.append(module.text()) or load(module))
+    loops._code.cache_clear()
+    x = np.ones(50, np.float32)
     f32 = np.dtype(np.float32)
     for c in (0.5, 7.0, float("inf"), 1e300):
         w = Writer()
         expression, constants = w.expression([w.input() * w.constant(c)])
         loop = elementwise.Loop(expression, constants, [(50,)], [f32], (50,), [f32])
-        elementwise._code(*loop._key)
-    elementwise._code.cache_clear()
+        loop.call(x, x)
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("columns", [16, 37])
+def test_matrices_may_be_parts_of_wider_ones(columns):
+    w = Writer()
+    x, y = w.input(), w.input()
+    expression, constants = w.expression([x * y, x - y])
+    f32, shape, leads = np.dtype(np.float32), (5, columns), [columns + k for k in (3, 0, 1, 40)]
+    whole = [np.arange(5 * lead, dtype=f32).reshape(5, lead) for lead in leads]
+    a, b, product, difference = (m[:, :columns] for m in whole)
+    loop = elementwise.Loop(expression, constants, [shape] * 2, [f32] * 2, shape, [f32] * 2, leads)
+    loop.call(*whole)()
+    np.testing.assert_array_equal(product, a * b)
+    np.testing.assert_array_equal(difference, a - b)
+    for made, lead in zip(whole[2:], leads[2:]):  # what lies beside is left
+        was = np.arange(5 * lead, dtype=f32).reshape(5, lead)
+        np.testing.assert_array_equal(made[:, columns:], was[:, columns:])
 
 
 @pytest.mark.parametrize("over", [0, 1])

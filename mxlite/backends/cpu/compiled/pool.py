@@ -146,11 +146,8 @@ class _PoolWriter:
         self.table, self.weights = f.pointer(_TABLE), f.pointer(_WEIGHTS)
         self.n = {name: f.integer(_FIRST + i) for i, name in enumerate(_NAMES)}
 
-    def whole(self, op: str, a: Value, b: Int) -> Value:
-        return self.f.binary(op, a, b)
-
     def product(self, *values: Value) -> Value:
-        return functools.reduce(lambda a, b: self.whole("mul", a, b), values)
+        return functools.reduce(lambda a, b: self.f.times(a, b), values)
 
     def entry(self, row: Value) -> tuple[Value, Value, Value]:
         """The three numbers of a row of the table."""
@@ -167,19 +164,19 @@ class _PoolWriter:
         mine = ("d", "h", "w") if backward else ("od", "oh", "ow")
         theirs = ("od", "oh", "ow") if backward else ("d", "h", "w")
         first_h = n[mine[0]]
-        first_w = self.whole("add", first_h, n[mine[1]])
+        first_w = self.f.plus(first_h, n[mine[1]])
         lines = self.product(n["rows"], n[mine[0]], n[mine[1]])
         begin, end = f.share(lines)
         with f.loop(begin, end) as line:
-            plane = self.whole("udiv", line.index, n[mine[1]])
-            h = self.whole("urem", line.index, n[mine[1]])
-            row, d = self.whole("udiv", plane, n[mine[0]]), self.whole("urem", plane, n[mine[0]])
-            in_d, in_h = self.entry(d), self.entry(self.whole("add", first_h, h))
+            plane = self.f.over(line.index, n[mine[1]])
+            h = self.f.rest(line.index, n[mine[1]])
+            row, d = self.f.over(plane, n[mine[0]]), self.f.rest(plane, n[mine[0]])
+            in_d, in_h = self.entry(d), self.entry(self.f.plus(first_h, h))
             start = self.product(row, n[theirs[0]])
             mine_at = self.product(line.index, n[mine[2]])
             with f.loop(0, n[mine[2]]) as position:
-                in_w = self.entry(self.whole("add", first_w, position.index))
-                target = self.product(self.whole("add", mine_at, position.index), n["c"])
+                in_w = self.entry(self.f.plus(first_w, position.index))
+                target = self.product(self.f.plus(mine_at, position.index), n["c"])
                 write = self.gradient if backward else self.pooled
                 where = (d, h, position.index)
 
@@ -194,7 +191,7 @@ class _PoolWriter:
         done: Int = 0
         for count in (BLOCK, 1):
             step = count * f.width
-            until = self.whole("and", c, -step)
+            until = self.f.binary("and", c, -step)
             with f.loop(done, until, step) as loop:
                 block(loop.index, count, None)
             done = until
@@ -218,14 +215,14 @@ class _PoolWriter:
         f = self.f
         (d0, d1, _), (h0, h1, _), (w0, w1, _) = ranges
         with f.loop(d0, d1, 1, carried) as by_d:
-            plane = self.whole("add", start, by_d.index)
+            plane = self.f.plus(start, by_d.index)
             with f.loop(h0, h1, 1, by_d.values) as by_h:
-                at = self.whole("add", self.product(plane, lengths[1]), by_h.index)
+                at = self.f.plus(self.product(plane, lengths[1]), by_h.index)
                 base = self.product(at, lengths[2])
                 number, tap = line(by_d.index, by_h.index)
                 values = (*by_h.values, *(() if number is None else (number,)))
                 with f.loop(w0, w1, 1, values) as by_w:
-                    element = self.product(self.whole("add", base, by_w.index), self.n["c"])
+                    element = self.product(self.f.plus(base, by_w.index), self.n["c"])
                     if number is None:
                         by_w.again(*tap(by_w.index, element, None, by_w.values))
                     else:
@@ -237,7 +234,7 @@ class _PoolWriter:
 
     def lanes(self, at: Value, count: int) -> list[Value]:
         """Elements `at`, `at` + width, ..."""
-        return [self.whole("add", at, k * self.f.width) if k else at for k in range(count)]
+        return [self.f.plus(at, k * self.f.width) if k else at for k in range(count)]
 
     # -- forward -------------------------------------------------------------------------------
 
@@ -254,7 +251,7 @@ class _PoolWriter:
         """One output, of `count` vectors of channels."""
         f, n = self.f, self.n
         kind, numbered = self.form.kind, bool(self.index)
-        written = self.lanes(self.whole("add", target, c), count)
+        written = self.lanes(self.f.plus(target, c), count)
         signs: list[Value] = []
         if self.form.signed:
             weights = [f.load(self.weights, i, mask=mask) for i in self.lanes(c, count)]
@@ -272,7 +269,7 @@ class _PoolWriter:
             return (f.number(self.element(ranges, d, h, ranges[2][0])) if numbered else None), tap
 
         def tap(w: Value, element: Value, number: Value, values: Sequence[Value]) -> Sequence[Value]:
-            places = self.lanes(self.whole("add", element, c), count)
+            places = self.lanes(self.f.plus(element, c), count)
             x = [f.load(self.data, i, self.dtype, mask) for i in places]
             x = [f.mul(v, s) for v, s in zip(x, signs)] if signs else x
             if kind == "chosen":
@@ -303,24 +300,24 @@ class _PoolWriter:
 
     def element(self, ranges: Ranges, *at: Value) -> Value:
         """The number of the window's element at an input position."""
-        d, h, w = (self.whole("add", i, r[2]) for i, r in zip(at, ranges))
+        d, h, w = (self.f.plus(i, r[2]) for i, r in zip(at, ranges))
         return self.in_window(d, h, w)
 
     def in_window(self, d: Value, h: Value, w: Value) -> Value:
         """The number of an element, from its place in the window."""
-        line = self.whole("add", self.product(d, self.n["kernel_h"]), h)
-        return self.whole("add", self.product(line, self.n["kernel_w"]), w)
+        line = self.f.plus(self.product(d, self.n["kernel_h"]), h)
+        return self.f.plus(self.product(line, self.n["kernel_w"]), w)
 
     def weight(self, d: Value, h: Value) -> Value:
         """The weight of outputs at (d, h), without the part that depends on w."""
         f = self.f
-        by_h = f.load_one(self.weights, self.whole("add", self.n["od"], h))
+        by_h = f.load_one(self.weights, self.f.plus(self.n["od"], h))
         return f.mul(f.load_one(self.weights, d), by_h)
 
     def last_weight(self, w: Value) -> Value:
         """Part of an output's weight that depends on w."""
-        before = self.whole("add", self.n["od"], self.n["oh"])
-        return self.f.load_one(self.weights, self.whole("add", before, w))
+        before = self.f.plus(self.n["od"], self.n["oh"])
+        return self.f.load_one(self.weights, self.f.plus(before, w))
 
     # -- backward ------------------------------------------------------------------------------
 
@@ -343,25 +340,25 @@ class _PoolWriter:
                 return None, functools.partial(weighted, weight)
             steps = ("stride_d", "stride_h", "stride_w")
             at = (d, h, ranges[2][0])
-            inner = [self.whole("sub", r[2], self.product(o, n[s])) for r, o, s in zip(ranges, at, steps)]
+            inner = [self.f.minus(r[2], self.product(o, n[s])) for r, o, s in zip(ranges, at, steps)]
             return f.number(self.in_window(*inner)), chosen
 
         def weighted(
             weight: Value, w: Value, element: Value, number: Value, values: Sequence[Value]
         ) -> Sequence[Value]:
             all_of_it = f.mul(weight, self.last_weight(w))
-            places = self.lanes(self.whole("add", element, c), count)
+            places = self.lanes(self.f.plus(element, c), count)
             return [
                 f.fma(f.load(self.out, i, self.dtype, mask), all_of_it, v) for v, i in zip(values, places)
             ]
 
         def chosen(w: Value, element: Value, number: Value, values: Sequence[Value]) -> Sequence[Value]:
-            places = self.lanes(self.whole("add", element, c), count)
+            places = self.lanes(self.f.plus(element, c), count)
             here = [f.compare("oeq", f.load(self.places, i, self.index, mask), number) for i in places]
             d = [f.load(self.out, i, self.dtype, mask) for i in places]
             return [f.select(b, f.add(v, x), v) for b, v, x in zip(here, values, d)]
 
         lengths = (n["od"], n["oh"], n["ow"])
         found = self.taps(ranges, lengths, start, [f.const(0.0)] * count, line)
-        for v, i in zip(found, self.lanes(self.whole("add", target, c), count)):
+        for v, i in zip(found, self.lanes(self.f.plus(target, c), count)):
             f.store(v, self.data, i, self.dtype, mask)

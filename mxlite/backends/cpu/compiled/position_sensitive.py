@@ -52,9 +52,6 @@ class _PositionWriter:
     def __init__(self, f: Function, dtype: str) -> None:
         self.f, self.dtype = f, dtype
 
-    def op(self, op: str, a: Int, b: Int) -> Value:
-        return self.f.binary(op, a, b)
-
     def entry(self, table: Value, *index: tuple[Int, Int]) -> Value:
         """An i64 of an array: `index` are places, each with the length of its axis."""
         return self.f.load_at(I64, self.f.offset(table, self.at(*index), 8), 8)
@@ -63,7 +60,7 @@ class _PositionWriter:
         """The number of an element in C order."""
         found = index[0][0]
         for place, length in index[1:]:
-            found = self.op("add", self.op("mul", found, length), place)
+            found = self.f.plus(self.f.times(found, length), place)
         return found
 
     def bounds(self, r: Value, i: Value, first: int) -> tuple[Value, Value]:
@@ -73,7 +70,7 @@ class _PositionWriter:
 
     def area(self, rows: tuple[Value, Value], columns: tuple[Value, Value]) -> Value:
         """Pixels of a part, at least 1, as a number in all lanes; bounds are in order."""
-        size = self.op("mul", self.op("sub", rows[1], rows[0]), self.op("sub", columns[1], columns[0]))
+        size = self.f.times(self.f.minus(rows[1], rows[0]), self.f.minus(columns[1], columns[0]))
         some = self.f.is_("sgt", size, 1)
         return self.f.number(self.f.either(some, size, 1))
 
@@ -88,9 +85,9 @@ class _PoolingForward(_PositionWriter):
         data, out, images, self.table, groups = (f.pointer(k) for k in range(5))
         regions = f.integer(5)
         self.numbers(6)
-        first, last = f.share(self.op("mul", regions, self.d))
+        first, last = f.share(self.f.times(regions, self.d))
         with f.loop(first, last) as item:
-            r, d = self.op("udiv", item.index, self.d), self.op("urem", item.index, self.d)
+            r, d = self.f.over(item.index, self.d), self.f.rest(item.index, self.d)
             image = self.entry(images, (r, 1))
             there = f.is_("sge", image, 0)
             with f.loop(0, self.p) as down, f.loop(0, self.p) as along:
@@ -102,10 +99,10 @@ class _PoolingForward(_PositionWriter):
                     gi, gj = (self.entry(groups, (k, 1)) for k in (i, j))
                     plane = self.at((image, 1), (self.at((d, 1), (gi, self.g), (gj, self.g)), self.c))
                     with f.loop(*rows, 1, [f.const(0.0)]) as row:
-                        line = self.op("mul", self.at((plane, 1), (row.index, self.h)), self.w)
+                        line = self.f.times(self.at((plane, 1), (row.index, self.h)), self.w)
                         with f.loop(*columns, f.width, row.values) as column:
                             mask = f.tail(column.index, columns[1])
-                            place = self.op("add", line, column.index)
+                            place = self.f.plus(line, column.index)
                             column.again(f.add(column.values[0], f.load(data, place, self.dtype, mask)))
                         row.again(*column.results)
                     mean = f.div(f.total(row.results[0]), self.area(rows, columns))
@@ -118,31 +115,31 @@ class _PoolingBackward(_PositionWriter):
         d_data, d_out, order, starts, self.table, parts, scratch = (f.pointer(k) for k in range(7))
         floats, images = f.integer(7), f.integer(8)
         self.numbers(9)
-        held = f.offset(scratch, self.op("mul", f.thread, floats), 4)
-        squared = self.op("mul", self.g, self.g)
-        used = self.op("mul", self.d, squared)
+        held = f.offset(scratch, self.f.times(f.thread, floats), 4)
+        squared = self.f.times(self.g, self.g)
+        used = self.f.times(self.d, squared)
         first, last = f.share(self.c)
         with f.loop(first, last) as channel, f.loop(0, images) as image:
             c, n = channel.index, image.index
             with f.loop(0, floats, f.width) as loop:
                 f.store(f.const(0.0), held, loop.index)
             with f.when(f.is_("slt", c, used)):
-                d = self.op("udiv", c, squared)
-                group = self.op("urem", c, squared)
-                gi, gj = self.op("udiv", group, self.g), self.op("urem", group, self.g)
-                begin, end = (self.entry(starts, (k, 1)) for k in (n, self.op("add", n, 1)))
+                d = self.f.over(c, squared)
+                group = self.f.rest(c, squared)
+                gi, gj = self.f.over(group, self.g), self.f.rest(group, self.g)
+                begin, end = (self.entry(starts, (k, 1)) for k in (n, self.f.plus(n, 1)))
                 with f.loop(begin, end) as region:
                     r = self.entry(order, (region.index, 1))
                     with self.part(parts, gi) as i, self.part(parts, gj) as j:
                         head = self.at((r, 1), (d, self.d), (i, self.p), (j, self.p))
                         self.add(held, r, i, j, f.load_one(d_out, head, self.dtype))
-            base = self.op("mul", self.op("mul", self.at((n, 1), (c, self.c)), self.h), self.w)
+            base = self.f.times(self.f.times(self.at((n, 1), (c, self.c)), self.h), self.w)
 
-            def put(at: Value, mask: Value | None, base: Value = base) -> None:
-                place = self.op("add", base, at)
+            def put(at: Value, mask: Value | None, base: Int = base) -> None:
+                place = self.f.plus(base, at)
                 f.store(f.load(held, at, mask=mask), d_data, place, self.dtype, mask)
 
-            f.sweep(0, self.op("mul", self.h, self.w), put)
+            f.sweep(0, self.f.times(self.h, self.w), put)
 
     @contextmanager
     def part(self, parts: Value, group: Value) -> Iterator[Value]:
@@ -157,10 +154,10 @@ class _PoolingBackward(_PositionWriter):
         rows, columns = self.bounds(r, i, TOP), self.bounds(r, j, LEFT)
         share = f.div(head, self.area(rows, columns))
         with f.loop(*rows) as row:
-            line = self.op("mul", row.index, self.w)
+            line = self.f.times(row.index, self.w)
             with f.loop(*columns, f.width) as column:
                 mask = f.tail(column.index, columns[1])
-                place = self.op("add", line, column.index)
+                place = self.f.plus(line, column.index)
                 f.store(f.add(f.load(held, place, mask=mask), share), held, place, mask=mask)
 
 
@@ -184,15 +181,15 @@ class _Maxima(_PositionWriter):
         f = self.f
         data, out, index, images, table = (f.pointer(k) for k in range(5))
         regions, channels, high, wide, height, columns_of = (f.integer(k) for k in range(5, 11))
-        both = self.op("mul", self.op("add", high, wide), 2)
-        first, last = f.share(self.op("mul", regions, channels))
+        both = self.f.times(self.f.plus(high, wide), 2)
+        first, last = f.share(self.f.times(regions, channels))
         with f.loop(first, last) as item:
-            r, c = self.op("udiv", item.index, channels), self.op("urem", item.index, channels)
+            r, c = self.f.over(item.index, channels), self.f.rest(item.index, channels)
             image = self.entry(images, (r, 1))
             there = f.is_("sge", image, 0)
-            mine = f.offset(table, self.op("mul", r, both), 8)
-            sides = f.offset(mine, self.op("mul", high, 2), 8)
-            plane = self.op("mul", self.at((image, 1), (c, channels)), height)
+            mine = f.offset(table, self.f.times(r, both), 8)
+            sides = f.offset(mine, self.f.times(high, 2), 8)
+            plane = self.f.times(self.at((image, 1), (c, channels)), height)
             with f.loop(0, high) as down, f.loop(0, wide) as along:
                 rows = self.between(mine, down.index, high)
                 columns = self.between(sides, along.index, wide)
@@ -210,7 +207,7 @@ class _Maxima(_PositionWriter):
                         f.store_at(place, f.offset(index, target, 4), 4)
 
     def between(self, table: Value, part: Value, count: Value) -> tuple[Value, Value]:
-        return self.entry(table, (part, 1)), self.entry(table, (self.op("add", part, count), 1))
+        return self.entry(table, (part, 1)), self.entry(table, (self.f.plus(part, count), 1))
 
     def below(self, bounds: tuple[Value, Value]) -> Value:
         return self.f.is_("slt", bounds[0], bounds[1])
@@ -223,20 +220,20 @@ class _Maxima(_PositionWriter):
         return f.as_float(f.binary("add", first, lanes))
 
     def best(
-        self, data: Value, plane: Value, rows: tuple[Value, Value], columns: tuple[Value, Value], width: Value
+        self, data: Value, plane: Int, rows: tuple[Value, Value], columns: tuple[Value, Value], width: Value
     ) -> tuple[Value, Value]:
         """The maximum of a part, in all lanes, and its position in its plane, an i32."""
         f = self.f
-        start = self.places(self.op("add", self.op("mul", rows[0], width), columns[0]))
+        start = self.places(self.f.plus(self.f.times(rows[0], width), columns[0]))
         with f.loop(*rows, 1, [f.const(float("-inf")), start]) as row:
-            line = self.op("mul", self.op("add", plane, row.index), width)
-            number = self.op("mul", row.index, width)
+            line = self.f.times(self.f.plus(plane, row.index), width)
+            number = self.f.times(row.index, width)
             with f.loop(*columns, f.width, row.values) as column:
                 mask = f.tail(column.index, columns[1])
-                x = f.load(data, self.op("add", line, column.index), self.dtype, mask)
+                x = f.load(data, self.f.plus(line, column.index), self.dtype, mask)
                 larger = f.compare("ogt", x, column.values[0])
                 larger = f.both(larger, mask)
-                here = self.places(self.op("add", number, column.index))
+                here = self.places(self.f.plus(number, column.index))
                 column.again(f.select(larger, x, column.values[0]), f.select(larger, here, column.values[1]))
             row.again(*column.results)
         best, place = row.results

@@ -7,6 +7,9 @@ A table lists parts: (source, source step, target, target step, bytes). Row r is
 so that a row of a joined array is written from one end to the other, and one of an array that is split is
 read so. Where the source is 0 its step is a pattern of 8 bytes, which is written. Threads take rows. The C
 library copies long runs: it can bypass the caches.
+
+Copied box by box instead (`boxes.py`), joins and splits of three or four arrays with channels last take up to
+1.6 times as long (2026-11-28).
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class UpdateStep:
     def run_by_rows(self, rates: Any, arrays: Sequence[Any], leads: Sequence[int], flags: Any = None) -> Run:
         """The call for one weight of rows that are `leads` elements apart in each array."""
         rows = len(arrays[0])
-        slots = [rows, arrays[0].size // rows, 0 if flags is None else address_of(flags)]
+        slots = [rows, arrays[0].size // rows, address_of(flags)]
         slots += [s for x, lead in zip(arrays, leads) for s in (address_of(x), lead)]
         return self._call(rates, slots, arrays, flags)
 

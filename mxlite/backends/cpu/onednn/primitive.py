@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Mapping
+from ctypes import addressof, c_char
 from typing import Any, TypeVar
 
 from ....core import config
@@ -222,10 +223,13 @@ def point(run: Run, arg: int, array: Any) -> None:
 
 
 def address_of(array: Any) -> int:
-    """Address of an array's first element; an int is an address already."""
-    if isinstance(array, int):
-        return array
-    return int(array.__array_interface__["data"][0])
+    """Address of an array's first element; 0 for None; an int is an address already."""
+    if array is None or isinstance(array, int):
+        return array or 0
+    try:  # three times as fast as the other
+        return addressof(c_char.from_buffer(array))
+    except (TypeError, ValueError):  # read only, empty, or of a type that buffers do not know
+        return int(array.__array_interface__["data"][0])
 
 
 def _lib() -> Library:

@@ -26,9 +26,10 @@ from ....ops.scratch import carve, Piece
 from ..compiled import call, width
 from ..compiled.codegen.routine import code_of, Int, Program
 from ..onednn import Run
+from ..onednn.primitive import address_of
 from .grid import Grid, Round, round_of, whole_rounds
 from .kernels import far_of, weight_routine
-from .layer import address, BYTE, Layer, padded, vectors
+from .layer import BYTE, Layer, padded, vectors
 from .product import rows_routine
 from .taps import TAPS
 from .tiles import clear, Epilogue, input_routines, LINE, NBYTES, output_routine, Prologue, TileSource
@@ -199,10 +200,10 @@ class Convolution(Layer):
         near, far = 4 * TAPS, 4 * TAPS * (self.f if self.flipped else self.c)
         order = {"lane": near, "step": far} if self.flipped else {"lane": far, "step": near}
         values = {
-            **self.slots(), **self.places(), **order, "weight": address(weight),
-            "backwards": int(self.flipped), "data": address(data), "u": address(u),
-            "factor": address(factor), "bias": address(bias), "out": address(out),
-            "addend": address(addend), "work": address(own), **dict(zip(LINE, map(address, line))),
+            **self.slots(), **self.places(), **order, "weight": address_of(weight),
+            "backwards": int(self.flipped), "data": address_of(data), "u": address_of(u),
+            "factor": address_of(factor), "bias": address_of(bias), "out": address_of(out),
+            "addend": address_of(addend), "work": address_of(own), **dict(zip(LINE, map(address_of, line))),
             "cs": self.parts[0], "fs": self.parts[1], "groups": self.groups, "most": self.most,
             "has_bias": int(bias is not None), "made": int(self.made), "taken": 0, "finished": 0,
         }  # fmt: skip

@@ -20,9 +20,10 @@ from ..compiled import call, width
 from ..compiled.codegen.ir import Value
 from ..compiled.codegen.routine import code_of, Program
 from ..onednn import in_turn, Run
+from ..onednn.primitive import address_of
 from .algebra import algorithm, transposed
 from .grid import Grid, Round, round_of, whole_rounds
-from .layer import address, BYTE, Layer, padded, vectors
+from .layer import BYTE, Layer, padded, vectors
 from .linear import both_sides
 from .product import outer_routine
 from .taps import TAPS, write_taps
@@ -229,11 +230,12 @@ class Correlation(Layer):
         keep = (d_out, data, d_weight, work, *norm)
         lines = norm.factor, norm.shift, norm.addend_factor, norm.addend_shift
         values = {
-            **self.slots(), **self.places(), "data": address(data), "d_out": address(d_out),
-            "d_weight": address(d_weight), "work": address(own), "sums": address(sums),
-            **dict(zip((*LINE, *ADDEND_LINE), map(address, lines))),
-            "gap": 0 if norm.addend is None else address(norm.addend) - address(data), "cs": self.parts[0],
-            "fs": self.parts[1], "c_parts": self.c // self.parts[0], "f_parts": self.f // self.parts[1],
+            **self.slots(), **self.places(), "data": address_of(data), "d_out": address_of(d_out),
+            "d_weight": address_of(d_weight), "work": address_of(own), "sums": address_of(sums),
+            **dict(zip((*LINE, *ADDEND_LINE), map(address_of, lines))),
+            "gap": 0 if norm.addend is None else address_of(norm.addend) - address_of(data),
+            "cs": self.parts[0], "c_parts": self.c // self.parts[0],
+            "fs": self.parts[1], "f_parts": self.f // self.parts[1],
             "splits": self.splits, "most": self.most, "taken": 0, "finished": 0,
         }  # fmt: skip
         code, name = code_of(correlate_entry, self.grid, self.v, self.dtype, self.prologue, self.adds)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -108,8 +108,3 @@ def part_of(channels: int, most: int) -> int:
 
 def padded(nbytes: int, to: int = 64) -> int:
     return -(-nbytes // to) * to
-
-
-def address(array: Any) -> int:
-    """Address of an array; 0 for None."""
-    return 0 if array is None else array.ctypes.data

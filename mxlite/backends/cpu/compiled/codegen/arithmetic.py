@@ -93,6 +93,17 @@ class Integers:
         """a % b of numbers that are not negative."""
         return self.int_op("urem", a, b)
 
+    def split(self, number: Value, lengths: Sequence[Int]) -> list[Value]:
+        """The index along each axis of an element by its number in C order; `lengths`: of all but the
+        first axis.
+        """
+        places: list[Value] = []
+        for n in reversed(lengths):
+            above = self.over(number, n)
+            places.insert(0, self.minus(number, self.times(above, n)))
+            number = above
+        return [number, *places]
+
     def least(self, a: Int, b: Int) -> Value:
         return self.either(self.is_("slt", a, b), a, b)
 

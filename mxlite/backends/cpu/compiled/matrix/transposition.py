@@ -22,7 +22,7 @@ from typing import NamedTuple
 from .....core.machine_code import native
 from ..calls.team import load
 from ..codegen.emitter import Function, Module, width
-from ..codegen.ir import I64, listed, Operand as Int, type_of, Value, zero
+from ..codegen.ir import listed, type_of, Value, zero
 
 FEW = 4  # rows or columns up to which vectors are assembled one number at a time
 
@@ -70,19 +70,6 @@ def code(how: TranspositionForm) -> native.Code:
     return load(module)
 
 
-def _int(f: Function, op: str, a: Int, b: Int) -> Value:
-    return f.binary(op, a, b)
-
-
-def _smaller(f: Function, a: Int, b: Int) -> Value:
-    return f.call(I64, "llvm.smin.i64", f.value(a), f.value(b))
-
-
-def _shuffle(f: Function, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-    """The numbers `lanes` of a and b concatenated; -1: any."""
-    return f.shuffle(a, b, lanes)
-
-
 def _blocks(f: Function, how: TranspositionForm) -> None:
     w, nbytes = f.width, how.nbytes
     tall = w * 4 // nbytes  # rows of a block
@@ -90,24 +77,24 @@ def _blocks(f: Function, how: TranspositionForm) -> None:
     batch, rows, columns = (f.integer(k) for k in (2, 3, 4))
 
     def count(length: Value, step: int) -> Value:
-        return _int(f, "sdiv", _int(f, "add", length, step - 1), step)
+        return f.over(f.plus(length, step - 1), step)
 
     outer_n, inner_n = count(rows, tall), count(columns, w)
     if not how.by_rows:
         outer_n, inner_n = inner_n, outer_n
-    last_row, last_column = _int(f, "sub", rows, tall), _int(f, "sub", columns, w)
-    begin, end = f.share(_int(f, "mul", batch, outer_n))
+    last_row, last_column = f.minus(rows, tall), f.minus(columns, w)
+    begin, end = f.share(f.times(batch, outer_n))
     with f.loop(begin, end) as outer:
-        b, i = _int(f, "sdiv", outer.index, outer_n), _int(f, "srem", outer.index, outer_n)
+        b, i = f.over(outer.index, outer_n), f.rest(outer.index, outer_n)
         with f.loop(0, inner_n) as inner:
             at_row, at_column = (i, inner.index) if how.by_rows else (inner.index, i)
-            r = 0 if how.rows else _smaller(f, _int(f, "mul", at_row, tall), last_row)
-            c = 0 if how.columns else _smaller(f, _int(f, "mul", at_column, w), last_column)
-            read = _int(f, "add", _int(f, "mul", _int(f, "add", _int(f, "mul", b, rows), r), columns), c)
-            written = _int(f, "add", _int(f, "mul", _int(f, "add", _int(f, "mul", b, columns), c), rows), r)
+            r = 0 if how.rows else f.least(f.times(at_row, tall), last_row)
+            c = 0 if how.columns else f.least(f.times(at_column, w), last_column)
+            read = f.plus(f.times(f.plus(f.times(b, rows), r), columns), c)
+            written = f.plus(f.times(f.plus(f.times(b, columns), c), rows), r)
             found = transposed(f, _loaded(f, how, source, read, columns))
             for k, x in enumerate(found[: how.columns or w]):
-                at = f.offset(target, _int(f, "add", written, _int(f, "mul", rows, k)), nbytes)
+                at = f.offset(target, f.plus(written, f.times(rows, k)), nbytes)
                 if how.rows:
                     _store_first(f, x, at, how.rows)
                 else:
@@ -119,7 +106,7 @@ def _loaded(f: Function, how: TranspositionForm, source: Value, read: Value, col
     w, nbytes = f.width, how.nbytes
     found: list[Value] = []
     for k in range(w * 4 // nbytes):
-        at = f.offset(source, _int(f, "add", read, _int(f, "mul", columns, k)), nbytes)
+        at = f.offset(source, f.plus(read, f.times(columns, k)), nbytes)
         if how.rows and k >= how.rows:
             found.append(zero(f.ints))
         elif nbytes == 2:
@@ -142,7 +129,7 @@ def transposed(f: Function, rows: list[Value]) -> list[Value]:
     high = [k + w // 2 for k in low]
     half = w // 2
     for _ in range(w.bit_length() - 1):
-        rows = [_shuffle(f, rows[i], rows[i + half], lanes) for i in range(half) for lanes in (low, high)]
+        rows = [f.shuffle(rows[i], rows[i + half], lanes) for i in range(half) for lanes in (low, high)]
     return rows
 
 
@@ -166,16 +153,16 @@ def _few(f: Function, how: TranspositionForm) -> None:
     kind = type_of(f"i{8 * nbytes}", lanes)
     source, target = f.pointer(0), f.pointer(1)
     batch, length = f.integer(2), f.integer(4 if how.rows else 3)  # length: of the long axis
-    steps = _int(f, "sdiv", _int(f, "add", length, lanes - 1), lanes)
-    last = _int(f, "sub", length, lanes)
-    begin, end = f.share(_int(f, "mul", batch, steps))
+    steps = f.over(f.plus(length, lanes - 1), lanes)
+    last = f.minus(length, lanes)
+    begin, end = f.share(f.times(batch, steps))
     with f.loop(begin, end) as loop:
-        b, i = _int(f, "sdiv", loop.index, steps), _int(f, "srem", loop.index, steps)
-        p = _smaller(f, _int(f, "mul", i, lanes), last)
-        base = _int(f, "mul", _int(f, "mul", b, length), k)
+        b, i = f.over(loop.index, steps), f.rest(loop.index, steps)
+        p = f.least(f.times(i, lanes), last)
+        base = f.times(f.times(b, length), k)
         # Consecutive vectors if numbers alternate; otherwise one of each.
-        mixed = [_int(f, "add", _int(f, "add", base, _int(f, "mul", p, k)), j * lanes) for j in range(k)]
-        apart = [_int(f, "add", _int(f, "add", base, p), _int(f, "mul", length, j)) for j in range(k)]
+        mixed = [f.plus(f.plus(base, f.times(p, k)), j * lanes) for j in range(k)]
+        apart = [f.plus(f.plus(base, p), f.times(length, j)) for j in range(k)]
         reads, writes = (apart, mixed) if how.rows else (mixed, apart)
         x = [f.load_at(kind, f.offset(source, at, nbytes), nbytes) for at in reads]
         for j, at in enumerate(writes):
@@ -191,8 +178,8 @@ def _gathered(f: Function, vectors: Sequence[Value], wanted: Sequence[tuple[int,
     """The vector of the numbers wanted: (which vector, which lane)."""
     n = len(wanted)
     lanes = [lane if v == 0 else n + lane if v == 1 else -1 for v, lane in wanted]
-    found = _shuffle(f, vectors[0], vectors[1], lanes)
+    found = f.shuffle(vectors[0], vectors[1], lanes)
     for k in range(2, len(vectors)):
         lanes = [n + lane if v == k else e if v < k else -1 for e, (v, lane) in enumerate(wanted)]
-        found = _shuffle(f, found, vectors[k], lanes)
+        found = f.shuffle(found, vectors[k], lanes)
     return found

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import struct
 from collections.abc import Callable, Collection, Sequence
 from math import ceil, prod
 from typing import Any
 
+from .....core.cached import cached_property
 from .....core.dtype import float32
 from .....core.machine_code import native
 from .....graph.opdef import DType
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .....te.computation import Computation
 from ....nests.build import nests_of
-from ....nests.facts import EXPENSIVE, NestFacts
+from ....nests.facts import EXPENSIVE, facts_of
 from ....nests.nest import Nest, Nests, PlacedNest
 from ...onednn.primitive import address_of
 from ..calls import team
 from ..codegen.emitter import Module, storable, width
-from ..elementwise import bits_of
 from .schedule import Schedule, schedule_of
 from .writer import NestWriter
 
@@ -34,22 +36,43 @@ class Loops:
 
     def __init__(self, nests: Nests) -> None:
         self.nests = nests
-        self.code = _code_of(nests)
         self.threads = team.threads_for(_nbytes(nests))
         self.scratch = nests.scratch
+        slots: list[int] = []
+        self._places: list[tuple[int, int]] = []  # slots of addresses, and of which array each is
+        for placed in nests.nests:
+            nest = placed.nest
+            slots += [*placed.lengths, *_division(placed, self.threads)]
+            stored, added = ([x for *_, x in places] for places in (nest.stores, nest.adds))
+            for x in (*nest.loads, *stored, *(x for _, *both in nest.across for x in both), *added):
+                self._places.append((len(slots), x.array))
+                slots.append(0)
+            slots += [n for strides in placed.strides for n in strides]
+            slots += [_bits_of(nests.constants[i]) for i in nest.constants]
+        self._type = ctypes.c_int64 * len(slots)
+        self._slots = self._type(*slots)
+
+    @cached_property
+    def _make(self) -> Callable[[Any], team.Run]:
+        """The factory of calls, from their slots."""
+        code = _code(tuple((p.nest, schedule_of(p)) for p in self.nests.nests))
+        return team.caller(code, "nests", self.threads)
 
     def call(self, arrays: Sequence[int], keep: Any) -> team.Run:
         """The call for the addresses of all arrays: inputs, outputs, scratch."""
-        slots: list[int] = []
-        for placed in self.nests.nests:
-            slots += [*placed.lengths, *_division(placed, self.threads)]
-            slots += [arrays[x.array] for x in placed.nest.loads]
-            slots += [arrays[x.array] for _, x in placed.nest.stores]
-            slots += [arrays[x.array] for _, *both in placed.nest.across for x in both]
-            slots += [arrays[x.array] for *_, x in placed.nest.adds]
-            slots += [n for strides in placed.strides for n in strides]
-            slots += [bits_of(self.nests.constants[i]) for i in placed.nest.constants]
-        return team.call(self.code, "nests", slots, self.threads, keep)
+        slots: Any = self._type.from_buffer_copy(self._slots)
+        for at, array in self._places:
+            slots[at] = arrays[array]
+        slots.keep = keep
+        return self._make(slots)
+
+
+def _bits_of(x: float) -> int:
+    """A float32 number as the low half of a slot."""
+    try:
+        return int.from_bytes(struct.pack("<f", x), "little")
+    except OverflowError:
+        return 0x7F800000 if x > 0 else 0xFF800000
 
 
 class Computed:
@@ -105,12 +128,6 @@ def _column_sum(rows: int, columns: int, dtype: str, out: str, adds: bool) -> Ne
     return nests
 
 
-@functools.lru_cache(maxsize=1024)
-def _code_of(nests: Nests) -> native.Code:
-    return _code(tuple((p.nest, schedule_of(p)) for p in nests.nests))
-
-
-@functools.lru_cache(maxsize=1024)
 def _nbytes(nests: Nests) -> int:
     """Bytes that all nests move, and what their steps take: as long as two bytes each, or half of one."""
     total = 0
@@ -119,7 +136,7 @@ def _nbytes(nests: Nests) -> int:
         for x in (*nest.loads, *(x for _, x in nest.stores)):
             total += 4 * prod(n for n, there in zip(lengths, x.mask) if there)
         total += 8 * prod(lengths) * len(nest.adds)
-        facts = NestFacts(nest)
+        facts = facts_of(nest)
         for name, space in zip(facts.names, facts.spaces):
             if name not in _FREE:
                 elements = prod(lengths[k] for k in space)
@@ -127,10 +144,10 @@ def _nbytes(nests: Nests) -> int:
     return total
 
 
-@functools.lru_cache(maxsize=1024)
 def _division(placed: PlacedNest, threads: int) -> tuple[int, int]:
     """Elements of the last axis in a unit; the parts of sums, or those of the innermost axis."""
-    piece, facts, lengths = _piece(placed, threads), NestFacts(placed.nest), placed.lengths
+    facts, lengths = facts_of(placed.nest), placed.lengths
+    piece = _piece(placed, threads, facts.inner is None)
     if facts.inner is None:
         return piece, placed.parts
     units = prod(lengths[k] for k in facts.kept if k not in (facts.inner, facts.last))
@@ -138,17 +155,21 @@ def _division(placed: PlacedNest, threads: int) -> tuple[int, int]:
     return piece, min(threads, lengths[facts.inner]) if units % threads else 1
 
 
-def _piece(placed: PlacedNest, threads: int) -> int:
-    """Elements of the last axis in a unit."""
+def _piece(placed: PlacedNest, threads: int, evenly: bool) -> int:
+    """Elements of the last axis in a unit; `evenly`: so that threads have equally many units."""
     nest, last = placed.nest, placed.lengths[-1]
     if not nest.kept[-1]:
         return 1
+    outer = prod(n for n, kept in zip(placed.lengths[:-1], nest.kept) if kept)
     if nest.adds:
-        outer = prod(n for n, kept in zip(placed.lengths[:-1], nest.kept) if kept)
         each = max(LEAST_ADDED, ceil(last / threads)) if outer % threads else last
         return ceil(each / width()) * width()
     if all(nest.kept):
-        each = ceil(last / max(1, ceil(last / PIECE)))
+        count = ceil(last / PIECE)
+        is_uneven = outer * count < 16 * threads and outer * count % threads
+        if evenly and is_uneven and last >= threads * width():
+            count = ceil(count / threads) * threads
+        each = ceil(last / count)
         return ceil(each / width()) * width()
     return schedule_of(placed).columns * width()
 

@@ -53,8 +53,8 @@ class NestWriter:
             self.bases[x] = f.pointer(slot)
             slot += 1
         self.gathered: dict[Access, list[Value]] = {}
-        for x in (*nest.loads, *added):
-            if x.gathered:
+        for x in (*nest.loads, *(x for _, x in nest.stores), *added):
+            if x.gathered or x.strided:
                 self.gathered[x] = [f.integer(slot + k) for k in range(rank + 1)]
                 slot += rank + 1
         self.constants: dict[int, Value] = {}
@@ -67,7 +67,7 @@ class NestWriter:
 
     def _strides(self, x: Access) -> dict[int, Int]:
         """Elements from one index to the next along each axis that an array has."""
-        if x.gathered:
+        if x in self.gathered:
             along: list[Int] = [*self.gathered[x]]
             if not x.by_lane:
                 along[self.facts.last] = 1
@@ -159,7 +159,7 @@ class NestWriter:
         self, index: Value, outer: Sequence[int], counts: Sequence[Int], bases: Mapping[Access, Value]
     ) -> _Point:
         """A unit by its number, where the last axis is reduced."""
-        indices = dict(zip(outer, self._split(index, counts)))
+        indices = dict(zip(outer, self.f.split(index, counts[1:])))
         return _Point({x: self._moved(p, x, indices) for x, p in bases.items()}, indices, {})
 
     def _some_units(
@@ -173,7 +173,7 @@ class NestWriter:
         """The units from `first` to `last`."""
         f = self.f
         with f.loop(first, last) as unit:
-            places = self._split(unit.index, counts)
+            places = f.split(unit.index, counts[1:])
             part: Int | None = None
             if self.nest.in_parts:
                 part = places.pop(0)
@@ -248,16 +248,6 @@ class NestWriter:
             return []
 
         self._sweep([row], body, [], [])
-
-    def _split(self, index: Value, counts: Sequence[Int]) -> list[Int]:
-        """The index along each axis of these lengths, of a number that counts all their points."""
-        places: list[Int] = []
-        rest: Int = index
-        for n in reversed(counts[1:]):
-            above = self.f.over(rest, n)
-            places.insert(0, self.f.minus(rest, self.f.times(above, n)))
-            rest = above
-        return [rest, *places] if counts else []
 
     def _moved(self, pointer: Value, x: Access, indices: Mapping[int, Int]) -> Value:
         """The address in an array with these indices added."""

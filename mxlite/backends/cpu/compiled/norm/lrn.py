@@ -68,14 +68,11 @@ class _LrnWriter:
         self.f, self.form = f, form
         self.data, self.result, self.head, scratch = (f.pointer(k) for k in range(4))
         self.floats, self.n, self.c, self.p = (f.integer(k) for k in range(4, 8))
-        mine = self.whole("mul", f.thread, self.whole("mul", self.floats, 3 if form.backward else 1))
+        mine = self.f.times(f.thread, self.f.times(self.floats, 3 if form.backward else 1))
         self.squares = f.offset(scratch, mine, 4)
         self.powers = f.offset(self.squares, self.floats, 4)
         self.terms = f.offset(self.powers, self.floats, 4)
         self.unit = 1 if form.last else f.width  # numbers of scratch from one channel to the next
-
-    def whole(self, op: str, a: Value, b: Int) -> Value:
-        return self.f.binary(op, a, b)
 
     def write(self) -> None:
         f = self.f
@@ -85,16 +82,16 @@ class _LrnWriter:
         if self.form.last:
             begin, end = f.share(self.n)
             with f.loop(begin, end) as line:
-                self.position(self.whole("mul", line.index, self.c), None)
+                self.position(self.f.times(line.index, self.c), None)
             return
-        up = self.whole("add", self.p, f.width - 1)
-        blocks = self.whole("sdiv", up, f.width)
-        begin, end = f.share(self.whole("mul", self.n, blocks))
+        up = self.f.plus(self.p, f.width - 1)
+        blocks = self.f.over(up, f.width)
+        begin, end = f.share(self.f.times(self.n, blocks))
         with f.loop(begin, end) as item:
-            sample, block = self.whole("sdiv", item.index, blocks), self.whole("srem", item.index, blocks)
-            at = self.whole("mul", block, f.width)
-            base = self.whole("add", self.whole("mul", sample, self.whole("mul", self.c, self.p)), at)
-            whole = f.is_("sle", self.whole("add", at, f.width), self.p)
+            sample, block = self.f.over(item.index, blocks), self.f.rest(item.index, blocks)
+            at = self.f.times(block, f.width)
+            base = self.f.plus(self.f.times(sample, self.f.times(self.c, self.p)), at)
+            whole = f.is_("sle", self.f.plus(at, f.width), self.p)
             with f.when(whole):
                 self.position(base, None)
             with f.when(f.negated(whole)):
@@ -129,16 +126,15 @@ class _LrnWriter:
 
         for body in (square, term, gradient) if form.backward else (square, out):
             if form.last:
-                f.sweep(0, self.c, lambda c, m, body=body: body(c, self.whole("add", base, c), m))
+                f.sweep(0, self.c, lambda c, m, body=body: body(c, self.f.plus(base, c), m))
             else:
                 with f.loop(0, self.c) as channel:
                     c = channel.index
-                    body(c, self.whole("add", base, self.whole("mul", c, self.p)), mask)
+                    body(c, self.f.plus(base, self.f.times(c, self.p)), mask)
 
-    def place(self, c: Value) -> Value:
+    def place(self, c: Value) -> Int:
         """Offset of channel `c` in a row of scratch."""
-        behind = self.whole("add", c, self.form.reach)
-        return self.whole("mul", behind, self.unit) if self.unit > 1 else behind
+        return self.f.times(self.f.plus(c, self.form.reach), self.unit)
 
     def near(self, row: Value, c: Value) -> Value:
         """The sum over the channels near `c`."""
@@ -146,7 +142,7 @@ class _LrnWriter:
         total = f.load(row, here)
         for k in range(1, self.form.reach + 1):
             for side in (-k, k):
-                total = f.add(total, f.load(row, self.whole("add", here, side * self.unit)))
+                total = f.add(total, f.load(row, self.f.plus(here, side * self.unit)))
         return total
 
     def base(self, total: Value) -> Value:

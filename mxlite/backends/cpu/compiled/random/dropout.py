@@ -23,7 +23,7 @@ from .....core.machine_code import native
 from ..calls.team import call, load, Run, threads_for
 from ..codegen.doubles import Doubles
 from ..codegen.emitter import Function, Module, storable, width
-from ..codegen.ir import I32, Operand as Int, Value
+from ..codegen.ir import I32, Value
 from .philox import Philox
 
 PIECE = 8192  # elements of the last axis that a thread takes at a time
@@ -130,67 +130,51 @@ class _DropoutWriter:
         self.lengths = [f.integer(_FIRST + k) for k in range(above)]
         self.steps = [f.integer(_FIRST + above + k) for k in range(form.outer + 1)]
 
-    def whole(self, op: str, a: Value, b: Int) -> Value:
-        return self.f.binary(op, a, b)
-
     def write(self) -> None:
         f = self.f
-        rows_of = self.whole("mul", self.last, 4) if self.form.way == "fours" else self.last
+        rows_of = self.f.times(self.last, 4) if self.form.way == "fours" else self.last
         first, last = f.share(self.units)
         with f.loop(first, last) as unit:
-            row = self.whole("udiv", unit.index, self.pieces)
-            begin = self.whole("mul", self.whole("urem", unit.index, self.pieces), self.piece)
-            end = self._least(self.whole("add", begin, self.piece), self.last)
+            row = self.f.over(unit.index, self.pieces)
+            begin = self.f.times(self.f.rest(unit.index, self.pieces), self.piece)
+            end = f.least(self.f.plus(begin, self.piece), self.last)
             number = self.start
-            for place, step in zip(self._places(row), self.steps):
-                number = self.whole("add", number, self.whole("mul", place, step))
-            at = self.whole("mul", row, rows_of)
+            for place, step in zip(f.split(row, self.lengths), self.steps[:-1]):
+                number = self.f.plus(number, self.f.times(place, step))
+            at = self.f.times(row, rows_of)
             getattr(self, f"_{self.form.way}")(at, begin, end, number)
-
-    def _places(self, row: Value) -> list[Value]:
-        """The index of a row along each outer axis."""
-        if not self.form.outer:
-            return []
-        places: list[Value] = []
-        for length in reversed(self.lengths):
-            places.insert(0, self.whole("urem", row, length))
-            row = self.whole("udiv", row, length)
-        return [row, *places]
-
-    def _least(self, a: Value, b: Value) -> Value:
-        return self.f.least(a, b)
 
     # -- the last axis -----------------------------------------------------------------------------
 
     def _run(self, at: Value, begin: Value, end: Value, number: Value) -> None:
         def body(bits: Value, i: Value, mask: Value | None) -> None:
-            self._drop(bits, self.whole("add", at, i), mask)
+            self._drop(bits, self.f.plus(at, i), mask)
 
         self.stream.sweep(number, begin, end, body)
 
     def _one(self, at: Value, begin: Value, end: Value, number: Value) -> None:
         keep = self._kept(self.stream.one(number))
-        self.f.sweep(begin, end, lambda i, mask: self._scaled(keep, self.whole("add", at, i), mask))
+        self.f.sweep(begin, end, lambda i, mask: self._scaled(keep, self.f.plus(at, i), mask))
 
     def _lanes(self, at: Value, begin: Value, end: Value, number: Value) -> None:
         s, step = self.stream, self.steps[-1]
 
         def body(i: Value, mask: Value | None) -> None:
-            first = self.whole("add", number, self.whole("mul", i, step))
-            self._drop(s.at(s.spread(first, step)), self.whole("add", at, i), mask)
+            first = self.f.plus(number, self.f.times(i, step))
+            self._drop(s.at(s.spread(first, step)), self.f.plus(at, i), mask)
 
         self.f.sweep(begin, end, body)
 
     def _fours(self, at: Value, begin: Value, end: Value, number: Value) -> None:
-        s, step = self.stream, self.whole("lshr", self.steps[-1], 2)
-        block = self.whole("lshr", number, 2)
+        s, step = self.stream, self.f.binary("lshr", self.steps[-1], 2)
+        block = self.f.binary("lshr", number, 2)
 
         def body(i: Value, mask: Value | None) -> None:
-            first = self.whole("add", block, self.whole("mul", i, step))
-            here = self.whole("add", at, i)
+            first = self.f.plus(block, self.f.times(i, step))
+            here = self.f.plus(at, i)
             for bits in s.words_of(s.spread(first, step)):
                 self._drop(bits, here, mask)
-                here = self.whole("add", here, self.last)
+                here = self.f.plus(here, self.last)
 
         self.f.sweep(begin, end, body)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ...onednn.primitive import address_of
 from ..calls import team
 from ..codegen.doubles import slot
 from ..codegen.emitter import Function
@@ -46,13 +47,8 @@ def arguments(p: Parameters, values: Sequence[Any], count: int, whole: bool = Fa
     piece = -(-each // pieces)
     units = count if p.aligned else count // each * pieces
     return [units, pieces, piece, each, *(
-        address(v) if kind else slot(float(v)) for v, kind in zip(values, p.kinds)
+        address_of(v) if kind else slot(float(v)) for v, kind in zip(values, p.kinds)
     )]  # fmt: skip
-
-
-def address(array: Any) -> int:
-    """Address of an array; 0 for None."""
-    return 0 if array is None else int(array.__array_interface__["data"][0])
 
 
 def threads_for(count: int, cost: int) -> int:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from .....core.machine_code import native
+from ...onednn.primitive import address_of
 from ..calls.team import call, LEAST_NBYTES, load
 from ..codegen.doubles import Doubles
 from ..codegen.emitter import Function, Module, storable
 from ..codegen.ir import Operand as Int, type_of, Value
 from ..codegen.traced import Traced, Tracer
-from .parameters import address, arguments, Blocks, Parameters, parameters_of, SLOTS
+from .parameters import arguments, Blocks, Parameters, parameters_of, SLOTS
 from .philox import Halves, Philox
 
 LEAST = 512  # numbers from which on compiling code pays
@@ -28,7 +29,7 @@ def draw(state: Any, stream: int, threads: int, law: Any, out: Any, parameters: 
         return False
     given = [x.reshape(-1) if hasattr(x, "reshape") else x for x in parameters]
     p = parameters_of(given, out.size)
-    args = [*arguments(p, given, out.size), address(out), address(state), stream]
+    args = [*arguments(p, given, out.size), address_of(out), address_of(state), stream]
     call(code(law, out.dtype.name, p), "draw", args, threads if out.nbytes >= LEAST_NBYTES else 1)()
     return True
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from .....core.machine_code import native
 from .....ops.random.philox import RandomStream
+from ...onednn.primitive import address_of
 from ..calls.team import call, LEAST_NBYTES, load
 from ..codegen.doubles import Doubles
 from ..codegen.emitter import Module
 from ..codegen.ir import Value
 from . import samplers
-from .parameters import address
 from .philox import Philox
 
 
@@ -37,7 +37,7 @@ class FastStream(RandomStream):
         return samplers.draw(self.state, self.stream, self.threads, law, out, parameters)
 
     def _fill(self, out: Any, start: int) -> None:
-        args = [address(out), address(self.state), self.stream, start, out.size]
+        args = [address_of(out), address_of(self.state), self.stream, start, out.size]
         threads = self.threads if out.nbytes >= LEAST_NBYTES else 1
         call(code(out.dtype.name), "draw", args, threads)()
 

@@ -11,9 +11,10 @@ from .....ops.random import random_pdf
 from ....base import ChosenKernel, connected, Request, Row
 from ...compiled import call, storable, usable
 from ...compiled.random.densities import code, DensityForm, Law
-from ...compiled.random.parameters import address, arguments, parameters_of, threads_for
+from ...compiled.random.parameters import arguments, parameters_of, threads_for
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
+from ...onednn.primitive import address_of
 
 LEAST = 512  # samples from which on compiling code pays
 COST = 64  # bytes that could be moved in the time of one sample
@@ -34,7 +35,7 @@ def _forward(law: Law, r: Request) -> ChosenKernel | None:
             return in_turn(())
         p = parameters_of(parameters, sample.size)
         form = DensityForm(law, a.is_log, sample.dtype.name, out.dtype.name, p)
-        args = [*arguments(p, parameters, sample.size), address(sample), address(out)]
+        args = [*arguments(p, parameters, sample.size), address_of(sample), address_of(out)]
         arrays = (sample, out, *parameters)
         return call(code(form), "density", args, threads_for(sample.size, COST), keep=arrays)
 
@@ -54,8 +55,8 @@ def _backward(law: Law, r: Request) -> ChosenKernel | None:
         p = parameters_of(parameters, sample.size)
         kinds = tuple("" if x is None else x.dtype.name for x in found)
         form = DensityForm(law, a.is_log, sample.dtype.name, d_out.dtype.name, p, kinds)
-        args = [*arguments(p, parameters, sample.size, whole=True), address(sample), address(d_out)]
-        args += [address(x) for x in found]
+        args = [*arguments(p, parameters, sample.size, whole=True), address_of(sample), address_of(d_out)]
+        args += [address_of(x) for x in found]
         arrays = (sample, d_out, *parameters, *found)
         threads = threads_for(sample.size, COST) if any(kinds) else 1
         return call(code(form), "density", args, threads, keep=arrays)

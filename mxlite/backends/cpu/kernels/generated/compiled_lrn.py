@@ -34,7 +34,7 @@ def _row(r: Request) -> ChosenKernel | None:
         if result is None:
             return in_turn(())
         arrays = (given[-1], result, given[0] if form.backward else None, work)
-        addresses = [0 if x is None else address_of(x) for x in arrays]
+        addresses = [address_of(x) for x in arrays]
         return call(module, "lrn", [*addresses, each, n, c, p], threads, keep=arrays)
 
     return connected(connect, 4 * floats * threads, "compiled LRN", like=r.op.forward)

@@ -45,7 +45,7 @@ def _row(r: Request) -> ChosenKernel | None:
         index, weights = have.get("index"), have.get("gamma", t.weights)
         numbered = numbers if index is not None else ""
         form = PoolForm(kind, backward, r.dtype.name, numbered, out is not None, signed)
-        addresses = [0 if x is None else address_of(x) for x in (data, out, index, table, weights)]
+        addresses = [address_of(x) for x in (data, out, index, table, weights)]
         return call(code(form), "pool", [*addresses, *arguments(sizes(w))], threads, keep=t)
 
     # Compile now, while plans are made.

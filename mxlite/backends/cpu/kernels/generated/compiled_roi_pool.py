@@ -44,7 +44,7 @@ def _row(r: Request) -> ChosenKernel | None:
                 table[k : k + _TOGETHER, 2 * high :] = columns.reshape(len(some), -1)
 
         arrays = (data, out, index, image, table)
-        addresses = [0 if x is None else address_of(x) for x in arrays]
+        addresses = [address_of(x) for x in arrays]
         module = maxima(r.dtype.name, out is not None, index is not None)
         sizes = [count, data.shape[1], high, wide, *data.shape[2:]]
         return in_turn((find, call(module, "forward", [*addresses, *sizes], threads, keep=arrays)))

@@ -7,10 +7,10 @@ from typing import Any
 
 from ....base import ChosenKernel, connected, Request
 from ...compiled import call, storable, threads_for, usable
-from ...compiled.random.parameters import address
 from ...compiled.special import code, FORMULAS, inputs_of, SpecialForm
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn, Run
+from ...onednn.primitive import address_of
 
 LEAST = 512  # elements from which on compiling code pays
 COST = 64  # bytes that could be moved in the time of one element
@@ -32,7 +32,7 @@ def _row(r: Request) -> ChosenKernel | None:
         if out is None:
             return in_turn(())
         arrays = (*(inputs[k] for k in places), out)
-        return call(made, "special", [size, *map(address, arrays)], threads, keep=arrays)
+        return call(made, "special", [size, *map(address_of, arrays)], threads, keep=arrays)
 
     return connected(connect, 0, "compiled formula", like=r.op.forward)
 

@@ -10,7 +10,7 @@ from typing import Any
 from .....graph.opdef import DType
 from ....base import ChosenKernel, connected, Request
 from ....elementwise.formula import elementwise_operators
-from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
+from ....elementwise.program import can_store, kinds_of, Program, program
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
 from ...compiled import elementwise, storable, usable
 from ...kernel_row import GENERATED, kernel_rows
@@ -28,8 +28,6 @@ def _row(r: Request) -> ChosenKernel | None:
     assert kinds is not None
     leads = _leads(r, p, p.inputs, p.outputs) if r.tile.is_special else None
     if r.tile.is_special and leads is None:
-        return None
-    if leads is None and len(collapsed(p.shape, p.views)[0]) > elementwise.MOST_AXES:
         return None
     names = r.op.input_names(r.attrs) if r.op.variadic else r.op.signature.needs
     places = [names.index(n) for n in p.inputs]
