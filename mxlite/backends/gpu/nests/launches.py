@@ -14,6 +14,7 @@ from ...nests.build import Splitting
 from ...nests.facts import NestFacts
 from ...nests.nest import Nests, PlacedNest
 from ..compiler.source import assembled, KernelSource, NAMES, typedefs
+from ..compiler.steps import CALLED, FUNCTIONS
 from ..handwritten.each import blocks, launch
 from ..handwritten.layout import columns, Divisor, Layout, MOST, rows
 from ..runtime.device import Device, nothing, one_after_other, pointer, Run
@@ -68,22 +69,23 @@ class _Placed:
         nest, lengths = placed.nest, placed.lengths
         self.parts = placed.parts if nest.in_parts else 1
         kept = prod(lengths[k] for k in self.facts.kept)
-        pack, threads = 1, ELEMENTS
+        pack, threads, is_whole = 1, ELEMENTS, number == "int64"
         if nest.adds:
             threads = ADDS
             self.parts = 1 << max(0, (ADDING // max(1, kept)).bit_length() - 1)
         elif not all(nest.kept):
             threads = COLUMNS if nest.kept[-1] else ROWS
         if threads in (ELEMENTS, ROWS):
-            most = PACK if number == "float32" else 2
+            most = 2 if number == "float64" else PACK
+            most = most if CALLED.isdisjoint(step[0] for step in nest.steps) else 1
             pack = next(n for n in (most, 2, 1) if lengths[-1] % n == 0)
         self.lengths = (*lengths[:-1], lengths[-1] // pack)
         self.kept = prod(self.lengths[k] for k in self.facts.kept)
         self.units = self.kept * self.parts
         self.swept = -(-prod(self.lengths[k] for k in self.facts.reduced) // (1 if nest.adds else self.parts))
-        self.form = Form(threads, pack)
+        self.form = Form(threads, pack, is_whole=is_whole)
         many = self.swept > BLOCK * self.group(self.layout(None)) and self._adds_up
-        self.form = Form(threads, pack, many)
+        self.form = Form(threads, pack, many, is_whole)
         self.is_wide = max(prod(lengths), self.units) > MOST
 
     @property
@@ -108,9 +110,11 @@ class _Placed:
 @functools.lru_cache(maxsize=1024)
 def source(nests: tuple[tuple[Any, Form], ...], number: str, is_wide: bool) -> KernelSource:
     """The kernels nest0, nest1, ... that compute in the type `number`; `is_wide`: they count in 64 bits."""
+    used = {str(step[0]) for nest, _ in nests for step in nest.steps}
+    more = ("whole", "functions") if number == "int64" or not used.isdisjoint(FUNCTIONS) else ()
     types = typedefs(C=NAMES[number])
     counts = (
         typedefs(Index="int64", Length="int64") if is_wide else typedefs(Index="uint32", Length="Divisor")
     )
     texts = [printed(nest, form, f"nest{k}") for k, (nest, form) in enumerate(nests)]
-    return assembled("types", types, "math", "index", counts, "group", "nests", *texts)
+    return assembled("types", types, "math", "index", counts, *more, "group", "nests", *texts)
