@@ -29,13 +29,16 @@ ADDING = 1 << 16
 
 
 class Launches:
-    """The kernels of a computation's nests for given lengths. `call` connects them to arrays."""
+    """The kernels of a computation's nests for given lengths. `call` connects them to arrays. Profilers see
+    them as `name`0, `name`1, ...
+    """
 
-    def __init__(self, device: Device, nests: Nests) -> None:
-        self.device, self.nests = device, nests
+    def __init__(self, device: Device, nests: Nests, name: str = "nest") -> None:
+        self.device, self.nests, self.name = device, nests, name
         self.placed = [_Placed(p, nests.number) for p in nests.nests]
         is_wide = any(p.is_wide for p in self.placed)
-        self.text = source(tuple((p.placed.nest, p.form) for p in self.placed), nests.number, is_wide)
+        forms = tuple((p.placed.nest, p.form) for p in self.placed)
+        self.text = source(forms, nests.number, is_wide, name)
         self._length: Any = ctypes.c_int64 if is_wide else Divisor
         self._index: Any = ctypes.c_int64 if is_wide else ctypes.c_uint32
 
@@ -58,7 +61,7 @@ class Launches:
         packed = [x for x in (*nest.loads, *(x for _, x in nest.stores)) if x.mask[-1] and not x.gathered]
         is_aligned = all(at[x.array] % (p.form.pack * as_dtype(x.dtype).itemsize) == 0 for x in packed)
         values.append(int(is_aligned))
-        return launch(self.device, self.text, f"nest{k}", layout.grid, layout.block, *values)
+        return launch(self.device, self.text, f"{self.name}{k}", layout.grid, layout.block, *values)
 
 
 class _Placed:
@@ -108,13 +111,15 @@ class _Placed:
 
 
 @functools.lru_cache(maxsize=1024)
-def source(nests: tuple[tuple[Any, Form], ...], number: str, is_wide: bool) -> KernelSource:
-    """The kernels nest0, nest1, ... that compute in the type `number`; `is_wide`: they count in 64 bits."""
+def source(
+    nests: tuple[tuple[Any, Form], ...], number: str, is_wide: bool, name: str = "nest"
+) -> KernelSource:
+    """The kernels `name`0, `name`1, ... that compute in the type `number`; `is_wide`: 64 bits are counted in."""
     used = {str(step[0]) for nest, _ in nests for step in nest.steps}
     more = ("whole", "functions") if number == "int64" or not used.isdisjoint(FUNCTIONS) else ()
     types = typedefs(C=NAMES[number])
     counts = (
         typedefs(Index="int64", Length="int64") if is_wide else typedefs(Index="uint32", Length="Divisor")
     )
-    texts = [printed(nest, form, f"nest{k}") for k, (nest, form) in enumerate(nests)]
+    texts = [printed(nest, form, f"{name}{k}") for k, (nest, form) in enumerate(nests)]
     return assembled("types", types, "math", "index", counts, *more, "group", "nests", *texts)

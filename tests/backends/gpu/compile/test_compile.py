@@ -70,7 +70,7 @@ def test_the_usual_chain_spills_nothing(architecture):
     total = w("max", w.input() + w.input() * w.constant(0.5), 0.0)
     expression, _ = w.expression([total, total])
     source = text(expression, (3, 8), [(3, 8), (1, 8)], ["float32"] * 2, ["float32", "bfloat16"])
-    found = compiled(source, architecture)["nest0"]
+    found = compiled(source, architecture)["elementwise0"]
     assert found.spilled_bytes == found.stack_bytes == 0
     assert found.registers <= 64  # four blocks of 256 threads on a multiprocessor, at least
 

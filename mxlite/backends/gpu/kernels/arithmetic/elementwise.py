@@ -54,7 +54,7 @@ class Loop:
         nest = Nest(whole, tuple(loads), tuple(range(e.num_constants)), e.steps, tuple(stores))
         number = "int64" if not FLOATS.issuperset(outs) else "float64" if "float64" in ins else "float32"
         nests = Nests((), (), tuple(self.constants), number, [PlacedNest(nest, self.lengths)])
-        return Launches(self.device, nests)
+        return Launches(self.device, nests, "elementwise")
 
     def call(self, *arrays: Any) -> Run:
         """The call for these arrays, inputs and then outputs, which are in C order."""
