@@ -114,7 +114,7 @@ class _Placed:
 def source(
     nests: tuple[tuple[Any, Form], ...], number: str, is_wide: bool, name: str = "nest"
 ) -> KernelSource:
-    """The kernels `name`0, `name`1, ... that compute in the type `number`; `is_wide`: 64 bits are counted in."""
+    """The kernels `name`0, `name`1, ... that compute in the type `number`; `is_wide`: counts have 64 bits."""
     used = {str(step[0]) for nest, _ in nests for step in nest.steps}
     more = ("whole", "functions") if number == "int64" or not used.isdisjoint(FUNCTIONS) else ()
     types = typedefs(C=NAMES[number])
