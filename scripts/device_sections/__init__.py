@@ -40,6 +40,7 @@ SECTIONS = (
     Section("precision", "float32 means float32", "precision", 40, env={"MXLITE_ALLOW_TF32": "0"}),
     Section("tf32", "TF32 where it is allowed", "precision", 40, env={"MXLITE_ALLOW_TF32": "1"}),
     Section("ways", "Every way to compute a convolution or a product", "ways", 60),
+    Section("generated", "Printed loop nests beside kernels written by hand", "generated", 40),
     Section("memory", "Planned bytes and real ones", "memory", 40),
     Section("budgets", "The same gradients in any budget", "budgets", 50),
     Section("races", "Arrays, copies and threads at random", "races", 25),

@@ -140,12 +140,12 @@ def row(case: Any, remote: Remote, least: float) -> bool:
     return True
 
 
-def stages_of(call: Call, case: Any) -> list[Any]:
+def stages_of(call: Call, case: Any, dtype: str | None = None) -> list[Any]:
     """The operator and its gradient, with inputs from the reference: nothing is on the device yet."""
     from mxlite.backends.cpu.backend import CPU
 
     with kernels_of(CPU):
-        return list(stages(call, case.inputs()))
+        return list(stages(call, case.inputs(dtype=dtype)))
 
 
 def _kernel(backend: Backend, call: Call, op: Any) -> ChosenKernel:

@@ -97,17 +97,18 @@ def nests_of(
     donors: Mapping[str, frozenset[str]],
     wanted: frozenset[str] | None = None,
     splitting: Splitting = CORES,
+    number: str = "",
 ) -> Nests | None:
     """The nests that compute `outputs`, of these `shapes` in their domain (a tensor broadcasts to it).
 
     `dtypes`: names of the types of all arrays. `donors`: inputs over which an output may be written: no nest
     reads them after it. `wanted`: those of the outputs that are computed, by what is left of the nests for
-    all, so that they have the same bits. Numbers are float64 if one of the arrays is, else float32. None if
-    there is no such order, if parts of the computation have shapes that are not of one domain, or if it takes
-    far more scratch than there are terms.
+    all, so that they have the same bits. Numbers are of the type `number`, or else float64 if one of the
+    arrays is, float32 if none is. None if there is no such order, if parts of the computation have shapes
+    that are not of one domain, or if it takes far more scratch than there are terms.
     """
     try:
-        planner = _Planner(t, outputs, shapes, dtypes, donors, wanted, splitting)
+        planner = _Planner(t, outputs, shapes, dtypes, donors, wanted, splitting, number)
     except ShapeError:
         return None
     nests = planner.plan()
@@ -124,9 +125,10 @@ class _Planner:
         donors: Mapping[str, frozenset[str]],
         wanted: frozenset[str] | None,
         splitting: Splitting,
+        number: str,
     ) -> None:
         self.t, self.dtypes, self.donors, self.splitting = t, dtypes, donors, splitting
-        self.number = "float64" if "float64" in dtypes.values() else "float32"
+        self.number = number or ("float64" if "float64" in dtypes.values() else "float32")
         self.values = {n: x.number for n, x in outputs.items()}
         needed = needed_by(t, self.values.values())
         self.order = [i for i in range(len(t.nodes)) if i in needed]

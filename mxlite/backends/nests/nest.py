@@ -11,6 +11,11 @@ Mask = tuple[bool, ...]
 Step = tuple[object, ...]
 
 
+def is_whole(x: float) -> bool:
+    """True for a whole number of 64 bits."""
+    return abs(x) < 1 << 63 and x == int(x)
+
+
 @dataclass(frozen=True)
 class Access:
     """An array that a nest reads or writes. `array` is its number, `dtype` the name of its type.
@@ -70,7 +75,7 @@ class PlacedNest:
 @dataclass(eq=False)
 class Nests:
     """The nests of a computation in their order. Arrays are numbered: inputs, outputs, then `scratch` of
-    these numbers of elements, which are of the type `number`, as is all that is computed.
+    these numbers of elements, which are of the type `number`, as is all that is computed: a float, or int64.
     """
 
     inputs: tuple[str, ...]

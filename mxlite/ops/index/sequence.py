@@ -81,7 +81,7 @@ class SequenceMask(_Sequence):
     @staticmethod
     def compute(t: Any, a: Any, data: Any, sequence_length: Any = None) -> Any:
         if sequence_length is None:
-            return None
+            return {"out": data}
         cube, ends = _declared(t, a, data, sequence_length)
         return {"out": t.where("lt", t.index(cube, a.axis), ends, cube, t.constant(a.value))}
 
@@ -137,8 +137,6 @@ class SequenceLast(_Sequence):
 
     @staticmethod
     def compute(t: Any, a: Any, data: Any, sequence_length: Any = None) -> Any:
-        if sequence_length is None:
-            return None
         cube, ends = _declared(t, a, data, sequence_length)
         return {"out": t.where("lt", ends, 1.0, 0.0, t.pick(cube, ends - 1.0, a.axis))}
 
@@ -188,6 +186,16 @@ class SequenceReverse(_Sequence):
     """
 
     @staticmethod
+    def compute(t: Any, a: Any, data: Any, sequence_length: Any = None) -> Any:
+        cube, ends = _declared(t, a, data, sequence_length)
+        step, last = t.index(cube, a.axis), t("min", ends, float(cube.shape[a.axis])) - 1.0
+        return {"out": t.pick(cube, t.where("le", step, last, last - step, step), a.axis)}
+
+    @staticmethod
+    def compute_gradient(t: Any, a: Any, heads: Any, arrays: Any) -> Any:
+        return {"d_data": SequenceReverse.compute(t, a, heads["out"], arrays.get("sequence_length"))["out"]}
+
+    @staticmethod
     def forward(xp: Any, a: Any, data: Any, sequence_length: Any = None, *, out: Any) -> None:
         if out is not None:
             _turn(xp, a, data, sequence_length, out)
@@ -225,8 +233,10 @@ def _turn(xp: Any, a: Any, data: Any, lengths: Any, out: Any) -> None:
 
 
 def _declared(t: Any, a: Any, data: Any, lengths: Any) -> tuple[Any, Any]:
-    """Data of three axes, and the whole number of steps of each sample."""
+    """Data of three axes, and the whole number of steps of each sample, all where there are no lengths."""
     cube = t.view(data, _cube(data.shape))
+    if lengths is None:
+        return cube, t.number(float(data.shape[a.axis]))
     return cube, t.trunc(t.view(lengths, (1, *lengths.shape, 1) if a.axis == 0 else (*lengths.shape, 1, 1)))
 
 

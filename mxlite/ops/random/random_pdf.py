@@ -114,10 +114,14 @@ def _uniform(xp, x, low, high):
 
     The sample has no gradient.
     """
-    inside = (x >= low) & (x <= high)
+
+    def inside(value, outside):
+        below = xp.where(xp.less_equal(x, high), value, outside)
+        return xp.where(xp.greater_equal(x, low), below, outside)
+
     width = high - low
-    slope = xp.where(inside, 1 / width, 0)
-    return xp.where(inside, -xp.log(width), -xp.inf), xp.zeros(len(x)), slope, -slope
+    slope = inside(1 / width, 0.0)
+    return inside(-xp.log(width), -xp.inf), xp.zeros_like(x), slope, -slope
 
 
 def _normal(xp, x, mu, sigma):
@@ -144,7 +148,7 @@ def _exponential(xp, x, lam):
 
 def _poisson(xp, x, lam):
     """Density of Poisson numbers, ``lam^x exp(-lam) / x!``. The sample has no gradient."""
-    return x * xp.log(lam) - lam - gammaln_values(xp, x + 1), xp.zeros(len(x)), x / lam - 1
+    return x * xp.log(lam) - lam - gammaln_values(xp, x + 1), xp.zeros_like(x), x / lam - 1
 
 
 def _negative_binomial(xp, x, k, p):
@@ -155,7 +159,7 @@ def _negative_binomial(xp, x, k, p):
     value = gammaln_values(xp, x + k) - gammaln_values(xp, x + 1) - gammaln_values(xp, k)
     value += k * xp.log(p) + x * xp.log1p(-p)
     by_k = digamma_values(xp, x + k) - digamma_values(xp, k) + xp.log(p)
-    return value, xp.zeros(len(x)), by_k, k / p - x / (1 - p)
+    return value, xp.zeros_like(x), by_k, k / p - x / (1 - p)
 
 
 def _generalized_negative_binomial(xp, x, mu, alpha):

@@ -103,6 +103,9 @@ CASES |= {
     "SequenceMask-columns": Case(
         ops.SequenceMask, {"use_sequence_length": True, "axis": 1}, [(70, 40), (70,)], make=LENGTHS
     ),
+    "SequenceReverse": Case(
+        ops.SequenceReverse, {"use_sequence_length": True}, [(40, 70, 33), (70,)], make=LENGTHS
+    ),
     "SequenceLast": Case(
         ops.SequenceLast, {"use_sequence_length": True}, [(40, 70, 33), (70,)], make=LENGTHS
     ),

@@ -26,6 +26,19 @@ STEPS = {
     "number": "",
 }
 """The text of each step of an expression; see `te.steps.NUMPY`."""
+_BITS = {name: f"{{}} {sign} {{}}" for name, sign in zip("and or xor".split(), "&|^")}
+_SHIFTS = {f"{side}_shift": f"shifted_{side}({{}}, {{}})" for side in ("left", "right")}
+FUNCTIONS = {
+    **{f"bitwise_{name}": text for name, text in _BITS.items()},
+    **_SHIFTS,
+    "bitwise_not": "~{}",
+    **{n: f"mx_{n}({{}})" for n in "gamma gammaln".split()},
+    "erfinv": "(C)mx_erfinv((double){})",
+    "polygamma": "(C)mx_polygamma((int){}, (double){})",
+}
+"""Steps that only this backend has: of numbers of 64 bits, and those of functions.cuh."""
+CALLED = frozenset({"polygamma"})
+"""Steps that are calls, during which a thread keeps what it has of other elements."""
 
 
 def step_lines(expression: Expression) -> list[str]:
@@ -36,12 +49,14 @@ def step_lines(expression: Expression) -> list[str]:
 def step_line(at: int, name: str, *operands: Any) -> str:
     """The declaration of `v<at>`, a step on other values, whose numbers are the operands."""
     if name == "number":
-        return f"C v{at} = (C){_number(operands[0])};"
+        return f"C v{at} = (C){literal(operands[0])};"
     kind = "bool" if name in _COMPARED else "C"
-    return f"{kind} v{at} = {STEPS[name].format(*(f'v{x}' for x in operands))};"
+    text = STEPS.get(name) or FUNCTIONS[name]
+    return f"{kind} v{at} = {text.format(*(f'v{x}' for x in operands))};"
 
 
-def _number(x: float) -> str:
+def literal(x: float) -> str:
+    """A number as text, of type double."""
     if x != x:
         return "(0.0 / 0.0)"
     if x in (float("inf"), float("-inf")):

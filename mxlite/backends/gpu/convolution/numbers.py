@@ -11,7 +11,7 @@ from typing import Any
 from ....graph.ir import Shape
 from ....ops.nn.conv_kernels import Geometry
 from ..compiler.source import structure
-from ..kernels.arithmetic.elementwise import divisor
+from ..handwritten.layout import divisor
 
 _i, _l, _u = ctypes.c_int, ctypes.c_int64, ctypes.c_uint32
 

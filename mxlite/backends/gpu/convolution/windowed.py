@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from ....ops.nn.conv_kernels import Geometry
 from ..handwritten.each import launch
-from ..kernels.arithmetic.elementwise import divisor
+from ..handwritten.layout import divisor
 from ..runtime.device import Device, InOrder, pointer, Run
 from . import tiles
 from .numbers import fits, MOST, Numbers, numbers, Side, sides

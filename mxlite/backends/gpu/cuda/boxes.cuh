@@ -35,14 +35,6 @@ __device__ __forceinline__ A overlap(const Box &a, const Box &b) {
     return all <= (A)0 ? (A)0 : common / all;
 }
 
-extern "C" __global__ void __launch_bounds__(256) box_overlaps(
-    int64 n, const void *lhs, const void *rhs, void *out, int kind, int count, int center) {
-    MX_EACH(at, n) {
-        Box a = box_at(lhs, kind, at / count * 4, center), b = box_at(rhs, kind, at % count * 4, center);
-        put(out, kind, at, overlap(a, b));
-    }
-}
-
 struct Kinds {
     double across[32], down[32];  // half of each kind's sides
     double step_y, step_x, offset_y, offset_x;

@@ -2,20 +2,18 @@
 // is (outer, inner); elements are copied unchanged, as units of 1, 2, 4 or 8 bytes.
 #pragma once
 
-enum { CLIP, WRAP, NONE };
+enum { CLIP, WRAP };
 
 struct Choose {
     const void *data, *chosen, *indices;
     void *out;
-    uint64 on, off;        // constants for chosen and other elements, if there are no arrays
-    int64 n;               // number of elements to write
+    int64 n;  // number of elements to write
     Divisor inner, length;
     int kind, mode;
 };
 
 __device__ __forceinline__ int64 index_of(const Choose &s, int64 at) {
-    int64 index = whole(s.indices, s.kind, at);
-    return s.mode == NONE ? index : bounded(index, s.length.n, s.mode == WRAP);
+    return bounded(whole(s.indices, s.kind, at), s.length.n, s.mode == WRAP);
 }
 
 // out[o, i] = data[o, index[o, i], i]
@@ -27,15 +25,13 @@ template <typename U> __device__ __forceinline__ void picked(const Choose &s) {
     }
 }
 
-// out[o, k, i] = chosen[o, i] where k is index[o, i], data[o, k, i] elsewhere
+// out[o, k, i] = chosen[o, i] where k is index[o, i], elsewhere data[o, k, i], or 0 if there is none
 template <typename U> __device__ __forceinline__ void replaced(const Choose &s) {
     MX_EACH(at, s.n) {
         uint32 row = (uint32)at / s.inner, i = (uint32)at - row * s.inner.n;
         uint32 o = row / s.length, k = row - o * s.length.n;
         int64 which = (int64)o * s.inner.n + i;
-        U x;
-        if (index_of(s, which) == k) x = s.chosen ? ((const U *)s.chosen)[which] : (U)s.on;
-        else x = s.data ? ((const U *)s.data)[at] : (U)s.off;
-        ((U *)s.out)[at] = x;
+        U x = s.data ? ((const U *)s.data)[at] : U(0);
+        ((U *)s.out)[at] = index_of(s, which) == k ? ((const U *)s.chosen)[which] : x;
     }
 }

@@ -1,8 +1,6 @@
-// Gradients of losses of class indices, element by element: the label's class is treated separately from the others.
+// Gradient of SoftmaxOutput, element by element: the label's class is treated separately from the others.
 // T is the arrays' type, C that of computation. Data is (N, K, P); WIDTH elements of the last axis are read at once.
 #pragma once
-
-enum { SOFTMAX_OUTPUT, HINGE, SQUARED_HINGE };
 
 struct ClassGradient {
     const T *out, *head;
@@ -10,23 +8,16 @@ struct ClassGradient {
     const void *label;
     const uint32 *counts;  // number of valid labels in each part, whose sum is the divisor, if there are parts
     int64 packs;
-    double scale, spread, own, margin, ignored;
+    double scale, spread, own, ignored;
     Divisor last, length;  // packs of the last axis; classes
-    int rule, label_kind, use_ignore, across, parts, vector;
+    int label_kind, use_ignore, across, parts, vector;
 };
 
 __device__ __forceinline__ C gradient_of(const ClassGradient &s, C x, int64 k, int64 at, C scale) {
     int64 label = whole(s.label, s.label_kind, at);
-    if (s.rule == SOFTMAX_OUTPUT) {
-        if (s.use_ignore && number(s.label, s.label_kind, at) == s.ignored) return C(0) * scale;
-        C v = s.spread != 0 ? x - (C)s.spread : x;
-        return (k == label ? v - (C)s.own : v) * scale;
-    }
-    C m = (C)s.margin, r = (C)s.scale;
-    if (s.rule == HINGE) return k == label ? (x < m ? -r : C(0)) : (x > -m ? r : C(0));
-    C beyond = k == label ? m - x : x + m;
-    beyond = mx_max(beyond, C(0));
-    return k == label ? C(-2) * r * beyond : C(2) * r * beyond;
+    if (s.use_ignore && number(s.label, s.label_kind, at) == s.ignored) return C(0) * scale;
+    C v = s.spread != 0 ? x - (C)s.spread : x;
+    return (k == label ? v - (C)s.own : v) * scale;
 }
 
 template <int N> __device__ __forceinline__ void class_gradients(const ClassGradient &s) {

@@ -1,6 +1,6 @@
-// Reductions (sum, product, maximum, minimum) over any axes of an expression of up to three broadcast arrays.
+// Reductions (sum, product, maximum, minimum) over any axes of an expression of one or two broadcast arrays.
 //
-//     out[k] = finish(combine over f of map(x[k, f], y[k, f], z[k, f]))
+//     out[k] = finish(combine over f of map(x[k, f], y[k, f]))
 //
 // k stands for up to three kept axes, f for up to three reduced ones. Types: T of the arrays, C to compute with; WIDTH
 // elements are read at once. map, combine and finish are given as numbers: the branch is the same for all threads,
@@ -8,8 +8,7 @@
 // there are few results and many inputs.
 #pragma once
 
-enum { SAME, SQUARE, SIZE, KNOWN_OR_0, KNOWN_OR_1, TRUTH, ABOVE, POWER, SPREAD, PRODUCT, QUOTIENT, BY_DIVISOR,
-       WHERE_GE, WHERE_GT, WHERE_LE, WHERE_LT };
+enum { SAME, SQUARE, SIZE, KNOWN_OR_0, KNOWN_OR_1, TRUTH, ABOVE, POWER, SPREAD, PRODUCT };
 enum { ADD, MULTIPLY, LARGEST, SMALLEST };
 enum { PLAIN, DIVIDED, ROOT, LOGARITHM, NEGATED, TRUE_OR_NOT, FINITE };
 
@@ -19,8 +18,8 @@ struct Operand {
 };
 
 struct Fold {
-    Operand x, y, z;  // y and z may be absent; x is never broadcast
-    const C *shift;   // a number for each result, or none
+    Operand x, y;    // y may be absent; x is never broadcast
+    const C *shift;  // a number for each result, or none
     void *out;
     double number;
     uint32 outputs, length, stretch, group;  // length and chunk of f, in packs if f has the last axis
@@ -62,13 +61,13 @@ struct Combine {
 
 #define MX_PACK(expression)                         \
     _Pragma("unroll") for (int e = 0; e < N; ++e) { \
-        C a = x[e], b = y[e], c = z[e];             \
+        C a = x[e], b = y[e];                       \
         x[e] = (expression);                        \
-        (void)a, (void)b, (void)c;                  \
+        (void)a, (void)b;                           \
     }                                               \
     break
 
-template <int N> __device__ __forceinline__ void mapped(const Fold &f, C *x, const C *y, const C *z, C shift) {
+template <int N> __device__ __forceinline__ void mapped(const Fold &f, C *x, const C *y, C shift) {
     switch (f.map) {
         case SAME: break;
         case TRUTH: MX_PACK(a != C(0) ? C(1) : C(0));
@@ -81,12 +80,6 @@ template <int N> __device__ __forceinline__ void mapped(const Fold &f, C *x, con
         case POWER: MX_PACK(mx_exp(a - shift));
         case SPREAD: MX_PACK((a - shift) * (a - shift));
         case PRODUCT: MX_PACK(a * b);
-        case QUOTIENT: MX_PACK(a / b);
-        case BY_DIVISOR: MX_PACK(b / c / c * a);
-        case WHERE_GE: MX_PACK(b < c ? C(0) * a : a);  // nan must not be hidden
-        case WHERE_GT: MX_PACK(b > c ? a : C(0) * a);
-        case WHERE_LE: MX_PACK(b > c ? C(0) * a : a);
-        case WHERE_LT: MX_PACK(b < c ? a : C(0) * a);
 #endif
     }
 }
@@ -141,7 +134,7 @@ template <int N> __device__ __forceinline__ void elements(const T *at, int64 inn
 template <int N>
 __device__ __forceinline__ void pack_of(const Fold &f, const int64 *start, uint32 i, int width, int columns, C shift,
                                         C *x) {
-    C y[N], z[N];
+    C y[N];
     Place p = {0, 0, i};
     if (!f.simple) p = place(i, f.folded1, f.folded2);
     take<N>(f.x.at + start[0] + offset(f.x.folded, p, width), f.vector, x);
@@ -149,11 +142,7 @@ __device__ __forceinline__ void pack_of(const Fold &f, const int64 *start, uint3
         const T *at = f.y.at + start[1] + offset(f.y.folded, p, width);
         elements<N>(at, columns ? f.y.kept[2] : f.y.folded[2], f.vector, y);
     }
-    if (f.z.at) {
-        const T *at = f.z.at + start[2] + offset(f.z.folded, p, width);
-        elements<N>(at, columns ? f.z.kept[2] : f.z.folded[2], f.vector, z);
-    }
-    mapped<N>(f, x, y, z, shift);
+    mapped<N>(f, x, y, shift);
 }
 
 // Packs i, i + step, ... below `end`, combined into `total` one after another; for sums and sums of squares, the most
@@ -185,7 +174,6 @@ __device__ __forceinline__ void starts(const Fold &f, uint32 output, int width, 
     Place p = place(output, f.kept1, f.kept2);
     start[0] = offset(f.x.kept, p, width);
     start[1] = offset(f.y.kept, p, width);
-    start[2] = offset(f.z.kept, p, width);
 }
 
 // The last axis is reduced: a group of threads for each result.
@@ -201,7 +189,7 @@ template <int N> __device__ __forceinline__ void fold_lines(const Fold &f) {
     #pragma unroll
     for (int e = 0; e < N; ++e) total[e] = combine.of_nothing();
     if (there) {
-        int64 start[3];
+        int64 start[2];
         starts(f, (uint32)output, 1, start);
         if (f.shift) shift = f.shift[output];
         folded<N>(f, start, begin + lane, end, f.group, N, 0, shift, total);
@@ -224,7 +212,7 @@ template <int N> __device__ __forceinline__ void fold_columns(const Fold &f) {
     #pragma unroll
     for (int e = 0; e < N; ++e) total[e] = combine.of_nothing();
     if (there) {
-        int64 start[3];
+        int64 start[2];
         starts(f, pack, N, start);
         C shift = f.shift ? f.shift[pack] : C(0);
         folded<N>(f, start, begin + threadIdx.y, end, blockDim.y, 1, 1, shift, total);

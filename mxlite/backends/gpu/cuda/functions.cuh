@@ -1,15 +1,24 @@
-// Functions that expressions (math.cuh) do not have, in float and double.
+// Steps of expressions that math.cuh does not have: of whole numbers, and functions in float and double.
 #pragma once
 
 MX_FUNCTION(gamma, tgammaf, tgamma)
-MX_FUNCTION(lgamma, lgammaf, lgamma)
+MX_FUNCTION(gammaln, lgammaf, lgamma)
 
-// Remainder with the sign of y; 0 where y is 0.
-__device__ __forceinline__ int64 mx_mod(int64 x, int64 y) {
-    if (y == 0 || y == -1) return 0;
-    int64 r = x % y;
-    return r && (r < 0) != (y < 0) ? r + y : r;
-}
+// -- whole numbers of 64 bits; floats are cut to them
+
+template <> __device__ __forceinline__ int64 to<int64>(float x) { return cut(x); }
+template <> __device__ __forceinline__ int64 to<int64>(double x) { return cut(x); }
+template <> __device__ __forceinline__ int64 to<int64>(float16 x) { return cut(widen(x)); }
+template <> __device__ __forceinline__ int64 to<int64>(bfloat16 x) { return cut(widen(x)); }
+
+__device__ __forceinline__ int64 mx_abs(int64 x) { return x < 0 ? -x : x; }
+__device__ __forceinline__ int64 mx_floor(int64 x) { return x; }
+__device__ __forceinline__ int64 mx_ceil(int64 x) { return x; }
+__device__ __forceinline__ int64 mx_trunc(int64 x) { return x; }
+__device__ __forceinline__ int64 mx_rint(int64 x) { return x; }
+
+// Remainder with the sign of x; 0 where y is 0.
+__device__ __forceinline__ int64 mx_fmod(int64 x, int64 y) { return y == 0 || y == -1 ? 0 : x % y; }
 
 __device__ __forceinline__ int64 shifted_left(int64 x, int64 y) {
     return y < 0 || y > 63 ? 0 : (int64)((uint64)x << y);
@@ -17,7 +26,7 @@ __device__ __forceinline__ int64 shifted_left(int64 x, int64 y) {
 
 __device__ __forceinline__ int64 shifted_right(int64 x, int64 y) { return x >> (y < 0 || y > 63 ? 63 : y); }
 
-// -- derivatives of log gamma and the inverse of erf, in double, as in mxlite/ops, where the sources are named
+// -- derivatives of log gamma, in double, as in mxlite/ops, where the sources are named
 
 __device__ __constant__ const double BERNOULLI[9] = {
     1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730, 7.0 / 6, -3617.0 / 510, 43867.0 / 798};
@@ -66,6 +75,7 @@ static __device__ __attribute__((noinline)) double mx_polygamma(int n, double x)
     return (n % 2 ? -total : total) - mirror;
 }
 
+// The inverse of erf, in double.
 __device__ inline double mx_erfinv(double y) {
     double size = fabs(y), rest = 1 - size, below = y * y;
     if (below > 1 - 1.1102230246251565e-16) below = 1 - 1.1102230246251565e-16;

@@ -24,8 +24,7 @@ from .each import launch
 from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
 SAME, SQUARE, SIZE, KNOWN_OR_0, KNOWN_OR_1, TRUTH, ABOVE, POWER, SPREAD, PRODUCT = range(10)
-QUOTIENT, BY_DIVISOR, WHERE_GE, WHERE_GT, WHERE_LE, WHERE_LT = range(10, 16)
-"""Operands of a reduction: an array, an array and a number for each result, two arrays, three."""
+"""Operands of a reduction: an array, an array and a number for each result, two arrays."""
 
 ADD, MULTIPLY, LARGEST, SMALLEST = range(4)
 """Combining functions."""
@@ -67,7 +66,7 @@ def sum_type(*dtypes: DType) -> DType:
 class Fold:
     """Reduction of an array of `shape` over the axes along which `target`, of as many axes, is 1 long.
 
-    `others` are the shapes of up to two more arrays, which broadcast to `shape`. `shifted`: there is a number
+    `others` is the shape of one more array, if any, which broadcasts to `shape`. `shifted`: there is a number
     for each result. `made`: the type of results, if it may be another. `workspace` is in bytes.
     """
 
@@ -108,7 +107,7 @@ class Fold:
         for axis in reversed(range(len(lengths))):
             own[axis], step = step, step * lengths[axis]
         made = self.made
-        for operand, s in zip((made.x, made.y, made.z), (own, *strides[1:])):
+        for operand, s in zip((made.x, made.y), (own, *strides[1:])):
             for axes, into in ((kept, operand.kept), (folded, operand.folded)):
                 for at, axis in enumerate(axes, 3 - len(axes)):
                     into[at] = s[axis]
@@ -154,10 +153,10 @@ class Fold:
             return nothing
         device, made = self.device, Parameters.from_buffer_copy(self.made)
         item = self.dtype.itemsize
-        for operand, array in zip((made.x, made.y, made.z), (x, *others)):
+        for operand, array in zip((made.x, made.y), (x, *others)):
             operand.at = device.address(array)
         made.shift = None if shift is None else device.address(shift)
-        places = [o.at for o in (made.x, made.y, made.z) if o.at]
+        places = [o.at for o in (made.x, made.y) if o.at]
         made.vector = all(a % (item * self.pack) == 0 for a in places)
         second: list[Run] = []
         if self.second is None:

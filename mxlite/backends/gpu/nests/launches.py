@@ -14,6 +14,7 @@ from ...nests.build import Splitting
 from ...nests.facts import NestFacts
 from ...nests.nest import Nests, PlacedNest
 from ..compiler.source import assembled, KernelSource, NAMES, typedefs
+from ..compiler.steps import CALLED, FUNCTIONS
 from ..handwritten.each import blocks, launch
 from ..handwritten.layout import columns, Divisor, Layout, MOST, rows
 from ..runtime.device import Device, nothing, one_after_other, pointer, Run
@@ -28,13 +29,16 @@ ADDING = 1 << 16
 
 
 class Launches:
-    """The kernels of a computation's nests for given lengths. `call` connects them to arrays."""
+    """The kernels of a computation's nests for given lengths. `call` connects them to arrays. Profilers see
+    them as `name`0, `name`1, ...
+    """
 
-    def __init__(self, device: Device, nests: Nests) -> None:
-        self.device, self.nests = device, nests
+    def __init__(self, device: Device, nests: Nests, name: str = "nest") -> None:
+        self.device, self.nests, self.name = device, nests, name
         self.placed = [_Placed(p, nests.number) for p in nests.nests]
         is_wide = any(p.is_wide for p in self.placed)
-        self.text = source(tuple((p.placed.nest, p.form) for p in self.placed), nests.number, is_wide)
+        forms = tuple((p.placed.nest, p.form) for p in self.placed)
+        self.text = source(forms, nests.number, is_wide, name)
         self._length: Any = ctypes.c_int64 if is_wide else Divisor
         self._index: Any = ctypes.c_int64 if is_wide else ctypes.c_uint32
 
@@ -57,7 +61,7 @@ class Launches:
         packed = [x for x in (*nest.loads, *(x for _, x in nest.stores)) if x.mask[-1] and not x.gathered]
         is_aligned = all(at[x.array] % (p.form.pack * as_dtype(x.dtype).itemsize) == 0 for x in packed)
         values.append(int(is_aligned))
-        return launch(self.device, self.text, f"nest{k}", layout.grid, layout.block, *values)
+        return launch(self.device, self.text, f"{self.name}{k}", layout.grid, layout.block, *values)
 
 
 class _Placed:
@@ -68,22 +72,23 @@ class _Placed:
         nest, lengths = placed.nest, placed.lengths
         self.parts = placed.parts if nest.in_parts else 1
         kept = prod(lengths[k] for k in self.facts.kept)
-        pack, threads = 1, ELEMENTS
+        pack, threads, is_whole = 1, ELEMENTS, number == "int64"
         if nest.adds:
             threads = ADDS
             self.parts = 1 << max(0, (ADDING // max(1, kept)).bit_length() - 1)
         elif not all(nest.kept):
             threads = COLUMNS if nest.kept[-1] else ROWS
         if threads in (ELEMENTS, ROWS):
-            most = PACK if number == "float32" else 2
+            most = 2 if number == "float64" else PACK
+            most = most if CALLED.isdisjoint(step[0] for step in nest.steps) else 1
             pack = next(n for n in (most, 2, 1) if lengths[-1] % n == 0)
         self.lengths = (*lengths[:-1], lengths[-1] // pack)
         self.kept = prod(self.lengths[k] for k in self.facts.kept)
         self.units = self.kept * self.parts
         self.swept = -(-prod(self.lengths[k] for k in self.facts.reduced) // (1 if nest.adds else self.parts))
-        self.form = Form(threads, pack)
+        self.form = Form(threads, pack, is_whole=is_whole)
         many = self.swept > BLOCK * self.group(self.layout(None)) and self._adds_up
-        self.form = Form(threads, pack, many)
+        self.form = Form(threads, pack, many, is_whole)
         self.is_wide = max(prod(lengths), self.units) > MOST
 
     @property
@@ -106,11 +111,15 @@ class _Placed:
 
 
 @functools.lru_cache(maxsize=1024)
-def source(nests: tuple[tuple[Any, Form], ...], number: str, is_wide: bool) -> KernelSource:
-    """The kernels nest0, nest1, ... that compute in the type `number`; `is_wide`: they count in 64 bits."""
+def source(
+    nests: tuple[tuple[Any, Form], ...], number: str, is_wide: bool, name: str = "nest"
+) -> KernelSource:
+    """The kernels `name`0, `name`1, ... that compute in the type `number`; `is_wide`: counts have 64 bits."""
+    used = {str(step[0]) for nest, _ in nests for step in nest.steps}
+    more = ("whole", "functions") if number == "int64" or not used.isdisjoint(FUNCTIONS) else ()
     types = typedefs(C=NAMES[number])
     counts = (
         typedefs(Index="int64", Length="int64") if is_wide else typedefs(Index="uint32", Length="Divisor")
     )
-    texts = [printed(nest, form, f"nest{k}") for k, (nest, form) in enumerate(nests)]
-    return assembled("types", types, "math", "index", counts, "group", "nests", *texts)
+    texts = [printed(nest, form, f"{name}{k}") for k, (nest, form) in enumerate(nests)]
+    return assembled("types", types, "math", "index", counts, *more, "group", "nests", *texts)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ...nests.facts import NestFacts
-from ...nests.nest import Access, Nest
+from ...nests.nest import Access, is_whole, Nest
+from ..compiler.kinds import FLOATS
 from ..compiler.source import kernel, NAMES
-from ..compiler.steps import step_line
+from ..compiler.steps import literal, step_line
 
 ELEMENTS, ROWS, COLUMNS, ADDS = "elements", "rows", "columns", "adds"
 BLOCK = 128
@@ -27,12 +28,13 @@ class Form:
     """What the text of a nest depends on besides the nest.
 
     `threads`: which loops they are. `pack`: elements of the last axis that a thread has at once. `in_blocks`:
-    sums are taken in blocks.
+    sums are taken in blocks. `is_whole`: numbers are int64, beside floats that are only compared.
     """
 
     threads: str
     pack: int = 1
     in_blocks: bool = False
+    is_whole: bool = False
 
 
 def printed(nest: Nest, form: Form, name: str) -> str:
@@ -49,6 +51,9 @@ def printed(nest: Nest, form: Form, name: str) -> str:
 class _Printer:
     def __init__(self, nest: Nest, form: Form) -> None:
         self.nest, self.form, self.facts = nest, form, NestFacts(nest)
+        cut = {x for name, *xs in nest.steps if name == "trunc" for x in xs}
+        floats = {i for i, x in enumerate(nest.loads) if x.dtype in FLOATS and i not in cut}
+        self.compared: set[int] = floats if form.is_whole else set()
         self.lines: list[str] = []
         self.known: set[int] = set()
         self.depth = 0
@@ -118,14 +123,17 @@ class _Printer:
     def _is_packed(self, x: Access) -> bool:
         return self.form.pack > 1 and x.mask[self.facts.last] and not x.gathered
 
+    def _kind(self, load: int) -> str:
+        """The type of a loaded number."""
+        return "double" if load in self.compared else "C"
+
     def _value(self, i: int) -> None:
         """Declare a value whose operands are there."""
         n, rank = self.nest, len(self.nest.kept)
         if i < len(n.loads):
-            x = n.loads[i]
-            self._emit(
-                f"C v{i} = " + (f"p{i}[e];" if self._is_packed(x) else f"to<C>(in{i}[{self._at(x)}]);")
-            )
+            x, kind = n.loads[i], self._kind(i)
+            loaded = f"p{i}[e]" if self._is_packed(x) else f"to<{kind}>(in{i}[{self._at(x)}])"
+            self._emit(f"{kind} v{i} = {loaded};")
         elif i < n.first_step:
             self._emit(f"C v{i} = (C)c{i};")
         else:
@@ -139,6 +147,8 @@ class _Printer:
                 x = n.loads[load]  # type: ignore[call-overload]
                 at = f"{self._at(x, f'in{load}')} + place(v{index}) * in{load}_s{rank}"
                 self._emit(f"C v{i} = to<C>(in{load}[{at}]);")
+            elif name == "number" and self.form.is_whole and not is_whole(operands[0]):  # type: ignore[arg-type]
+                self._emit(f"double v{i} = {literal(operands[0])};")  # type: ignore[arg-type]
             elif name == "broadcast":
                 self._emit(f"C v{i} = v{operands[0]};")
             else:
@@ -164,7 +174,7 @@ class _Printer:
         if pack > 1:
             for i in needed:
                 if i < len(self.nest.loads) and self._is_packed(self.nest.loads[i]):
-                    self._emit(f"C p{i}[{pack}];")
+                    self._emit(f"{self._kind(i)} p{i}[{pack}];")
                     self._emit(f"take<{pack}>(in{i} + {self._at(self.nest.loads[i])}, vector, p{i});")
             self._emit(*(f"C q{k}[{pack}];" for k in packed), "#pragma unroll")
             self._open(f"for (int e = 0; e < {pack}; ++e)")

@@ -6,17 +6,26 @@ import pytest
 
 from mxlite.backends.gpu.compiler import nvrtc
 from mxlite.backends.gpu.compiler.source import KernelSource, NAMES
-from mxlite.backends.gpu.kernels.arithmetic import elementwise
+from mxlite.backends.gpu.compiler.steps import FUNCTIONS
+from mxlite.backends.gpu.kernels.arithmetic.elementwise import Loop
+from mxlite.core.dtype import as_dtype
 from mxlite.te.expression import Writer
 from mxlite.te.steps import NUMPY
 from tests.backends.gpu.machine_code import ARCHITECTURES, compiled
+from tests.emulators.emulated_device import EmulatedDevice
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
 
+def text(expression, shape, views, inputs, outputs):
+    kinds = [[as_dtype(d) for d in dtypes] for dtypes in (inputs, outputs)]
+    constants = (0.5,) * expression.num_constants
+    return Loop(EmulatedDevice(), expression, constants, views, kinds[0], shape, kinds[1]).launches.text
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize(("pack", "outer"), [(1, 0), (4, 3)])
-def test_all_steps_and_dtypes_in_one_elementwise_kernel(architecture, pack, outer):
+@pytest.mark.parametrize("shape", [(7,), (2, 3, 5, 8)])
+def test_all_steps_and_dtypes_in_one_elementwise_kernel(architecture, shape):
     w = Writer()
     inputs = [w.input() for _ in NAMES]
     x, y = inputs[:2]
@@ -34,9 +43,24 @@ def test_all_steps_and_dtypes_in_one_elementwise_kernel(architecture, pack, oute
     for value in values[1:]:
         total = total + value
     expression, _ = w.expression([total])
-    kinds = tuple((d, i % 3 != 1) for i, d in enumerate(NAMES))
+    views = [shape if i % 3 != 1 else (*shape[:-1], 1) for i in range(len(NAMES))]
     for made in ("float32", "bfloat16"):
-        compiled(elementwise.source(expression, kinds, (made,), outer, pack), architecture)
+        compiled(text(expression, shape, views, list(NAMES), [made]), architecture)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_steps_that_only_this_backend_has_spill_nothing(architecture, dtype):
+    """They hold functions whose arguments may need a table: that is on the stack, and no spill."""
+    for name, step in FUNCTIONS.items():
+        if ("bitwise" in name or "shift" in name) == (dtype == "int32"):
+            w = Writer()
+            expression, _ = w.expression([w(name, *(w.input() for _ in range(step.count("{}"))))])
+            given = [dtype] * expression.num_inputs
+            for used in compiled(
+                text(expression, (8,), [(8,)] * len(given), given, [dtype]), architecture
+            ).values():
+                assert used.spilled_bytes == 0, name
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -45,9 +69,8 @@ def test_the_usual_chain_spills_nothing(architecture):
     w = Writer()
     total = w("max", w.input() + w.input() * w.constant(0.5), 0.0)
     expression, _ = w.expression([total, total])
-    kinds = (("float32", True), ("float32", True))
-    source = elementwise.source(expression, kinds, ("float32", "bfloat16"), 1, 4)
-    found = compiled(source, architecture)["elementwise"]
+    source = text(expression, (3, 8), [(3, 8), (1, 8)], ["float32"] * 2, ["float32", "bfloat16"])
+    found = compiled(source, architecture)["elementwise0"]
     assert found.spilled_bytes == found.stack_bytes == 0
     assert found.registers <= 64  # four blocks of 256 threads on a multiprocessor, at least
 

@@ -6,11 +6,10 @@ import pytest
 
 from mxlite.backends.gpu.compiler import nvrtc
 from mxlite.backends.gpu.handwritten.each import typed
-from mxlite.backends.gpu.kernels.arithmetic import functions
-from mxlite.backends.gpu.kernels.index import parts, places
+from mxlite.backends.gpu.kernels.index import places
 from mxlite.backends.gpu.kernels.loss import ctc
 from mxlite.backends.gpu.kernels.matrix import linalg
-from mxlite.backends.gpu.kernels.random import densities, distributions, multinomial
+from mxlite.backends.gpu.kernels.random import distributions, multinomial
 from mxlite.backends.gpu.kernels.reduce import sorting
 from mxlite.backends.gpu.kernels.shape import counted
 from mxlite.backends.gpu.kernels.vision import boxes, resampling
@@ -25,7 +24,7 @@ TEXTS = {
     **TYPED,
     **{f"resample-{d}": (lambda d=d: resampling.source(d)) for d in FLOATS},
     **{f"order-{k}": (lambda k=k: sorting.source(k)) for k in ("uint32", "uint64")},
-    **{m.__name__.split(".")[-1]: (lambda m=m: m.SOURCE) for m in (parts, places, ctc, counted, multinomial)},
+    **{m.__name__.split(".")[-1]: (lambda m=m: m.SOURCE) for m in (places, ctc, counted, multinomial)},
     "linalg-float": lambda: linalg.source(False),
     "linalg-double": lambda: linalg.source(True),
     "boxes-float": lambda: boxes.source(False),
@@ -49,12 +48,3 @@ def test_texts_compile_and_spill_nothing(architecture, text):
 def test_samplers_compile(architecture):
     """Long functions of double precision, called once for each element that is drawn."""
     assert compiled(distributions.SOURCE, architecture)
-    assert compiled(densities.SOURCE, architecture)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("compute", ["float", "double", "int64"])
-def test_formulas_compile(architecture, compute):
-    """They hold functions whose arguments may need a table: that is on the stack, and no spill."""
-    for used in compiled(functions.source(compute), architecture).values():
-        assert used.spilled_bytes == 0

@@ -144,8 +144,3 @@ def test_where_the_largest_are_is_noted_in_bits():
     for axis in (0, 1, 2, (0, 2)):
         agree("max", {"axis": axis}, [x])
         agree("min", {"axis": axis}, [x])
-
-
-def test_l2_normalization():
-    for mode in ("channel", "spatial"):
-        agree("L2Normalization", {"mode": mode}, [normal(3, 7, 4, 5)])

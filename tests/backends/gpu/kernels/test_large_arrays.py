@@ -10,7 +10,6 @@ from mxlite import ops
 from mxlite.backends import Backend
 from mxlite.backends.gpu.handwritten.layout import stretches
 from mxlite.backends.gpu.kernels import table
-from mxlite.backends.gpu.kernels.arithmetic import elementwise
 from mxlite.backends.gpu.kernels.index import lookups
 from mxlite.backends.gpu.kernels.loss import losses
 from tests.backends.gpu.gpu_case import agree
@@ -33,23 +32,6 @@ def test_stretches():
     assert stretches(10, 4, 17) == [(0, 4), (4, 4), (8, 2)]
     assert stretches(3, 100, 50) == [(0, 1), (1, 1), (2, 1)]
     assert stretches(0, 4, 9) == []
-
-
-@needs_compiler
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(
-    "case, launches",
-    [
-        (Case(ops.broadcast_mul, {}, [(30, 6, 5), (1, 6, 1)]), 15),
-        (Case(ops.broadcast_add, {}, [(30, 1, 5), (1, 6, 5)]), 15),
-        (Case(ops.tanh, {}, [(30, 6, 5)]), 1),  # one axis is not divided
-    ],
-    ids=["mul", "add", "tanh"],
-)
-def test_elementwise(case, launches, dtype, monkeypatch):
-    backend, device = small(monkeypatch, elementwise, "MOST_PACKS", 70)
-    agree(case, dtype, backend=backend)
-    assert device.launched.count("elementwise") >= launches
 
 
 @needs_compiler

@@ -167,3 +167,45 @@ def test_operators_that_nobody_has_written_a_kernel_for_run_on_the_device():
     call = Call.of(Case(ops.box_decode, {}, [(3, 30, 4), (1, 30, 4)]), dtype="float32")
     kernel = BACKEND.choose(call.op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0])
     assert kernel.name == "cuda loop nest"
+
+
+def numbers(*values):
+    return lambda rng, shape: np.resize(np.array(values), shape)
+
+
+HUGE = numbers(2**60 + 1, -(2**60) - 3, 7)
+WHOLE = {
+    "sum": Case(ops.broadcast_add, {}, [(3, 4), (1, 4)], make={"lhs": HUGE, "rhs": HUGE}),
+    "remainder": Case(
+        ops.broadcast_mod, {}, [(7,), (7,)], make={"lhs": integers(-9, 9), "rhs": integers(-4, 4)}
+    ),
+    "fraction compared": Case(ops.round, {}, [(5,)], make={"data": HUGE}),
+    "fraction cut": Case(ops._plus_scalar, {"scalar": -2.7}, [(6,)], make={"data": integers(0, 5)}),
+    "diagonal": Case(ops.tril, {}, [(4, 5)], make={"data": HUGE}),
+    "index cut": Case(
+        ops.one_hot, {"depth": 4, "dtype": "int64"}, [(4,)], make={"indices": numbers(-0.5, 1.9, 3)}
+    ),
+    "condition": Case(ops.where, {}, [(6,)] * 3, make={"condition": numbers(0.5, 0.0), "x": HUGE, "y": HUGE}),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_are_computed_with_64_bits(name):
+    floats = {"index cut": "indices", "condition": "condition"}
+    case = replace(WHOLE[name], dtypes={floats[name]: "float32"} if name in floats else {})
+    for dtype in ("int64", "uint8"):
+        call = Call.of(case, dtype=dtype)
+        with np.errstate(all="ignore"):
+            inputs = dict(zip(call.names()[0], case.inputs(dtype=dtype)))
+        want, _ = call.execute(call.op, inputs)
+        with kernels_of(BACKEND):
+            assert call.kernel(call.op).name == "cuda loop nest"
+            got, _ = call.execute(call.op, inputs)
+        np.testing.assert_array_equal(got["out"], want["out"])
+
+
+@pytest.mark.parametrize("scalar, dtype", [(0.5, "bool"), (float("inf"), "int32")])
+def test_what_whole_numbers_cannot_be_compared_with_stays_on_the_host(scalar, dtype):
+    call = Call.of(Case(ops._greater_scalar, {"scalar": scalar}, [(4,)]), dtype=dtype)
+    with kernels_of(BACKEND):
+        assert call.kernel(call.op).is_reference

@@ -19,19 +19,15 @@ from ....base import ChosenKernel, Request
 from ....elementwise.formula import write
 from ....elementwise.program import kinds_of
 from ...compiler.kinds import floating
-from ...handwritten import fold as folds
 from ...handwritten.fold import ADD, Fold, folded, NEGATED, PLAIN, PRODUCT, SAME
 from ...rows import answer, gradient_of, table
 from ...runtime.device import Device, InOrder, Run
-from .elementwise import Loop, MOST_AXES, MOST_PACKS
+from .elementwise import Loop
 
 _GRADIENTS: dict[str, tuple[tuple[int, int, tuple[str, ...]], tuple[int, int, tuple[str, ...]]]] = {
     "broadcast_add": ((SAME, PLAIN, ()), (SAME, PLAIN, ())),
     "broadcast_sub": ((SAME, PLAIN, ()), (SAME, NEGATED, ())),
     "broadcast_mul": ((PRODUCT, PLAIN, ("rhs",)), (PRODUCT, PLAIN, ("lhs",))),
-    "broadcast_div": ((folds.QUOTIENT, PLAIN, ("rhs",)), (folds.BY_DIVISOR, NEGATED, ("lhs", "rhs"))),
-    "broadcast_maximum": ((folds.WHERE_GE, PLAIN, ("lhs", "rhs")), (folds.WHERE_LT, PLAIN, ("lhs", "rhs"))),
-    "broadcast_minimum": ((folds.WHERE_LE, PLAIN, ("lhs", "rhs")), (folds.WHERE_GT, PLAIN, ("lhs", "rhs"))),
 }
 """Gradients of lhs and rhs from `d_out` and the operands: kind of reduction, its finish, and operands."""
 
@@ -71,8 +67,6 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
             shapes = [whole if n == "d_out" else views[n] for n in needs]
             same = [r.dtype] * len(needs)
             one = Loop(device, expression, constants, shapes, same, whole, [r.dtype])
-            if len(one.lengths) > MOST_AXES or prod(whole) > MOST_PACKS:
-                return None
             parts[out] = one
         else:
             others = [views[n] for n in names]

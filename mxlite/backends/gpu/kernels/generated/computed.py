@@ -19,7 +19,7 @@ from ...rows import answer, table
 from ...runtime.device import Device, nothing, one_after_other, Run
 
 KNOWN = frozenset(STEPS) | frozenset(REDUCTIONS) | {"index", "gather", "broadcast"}
-ARRAYS = Arrays(frozenset(NAMES) - {"int64"}, FLOATS, THREADS)
+ARRAYS = Arrays(frozenset(NAMES) - {"int64"}, FLOATS, THREADS, wholes=frozenset(NAMES) - FLOATS)
 
 
 def row(device: Device, r: Request) -> ChosenKernel | None:

@@ -1,4 +1,4 @@
-"""Outputs that start the backward pass by themselves: SoftmaxOutput, MakeLoss, SVMOutput.
+"""Outputs that start the backward pass by themselves: SoftmaxOutput, MakeLoss.
 
 Kernels are elementwise: each array is read and written once, 16 bytes at a time. Counts for a normalization
 are computed first, in a kernel of their own.
@@ -16,7 +16,6 @@ import numpy as np
 from .....core.dtype import as_dtype
 from .....graph.opdef import DType
 from .....ops.loss.loss import MakeLoss, SoftmaxOutput
-from .....ops.loss.svm_output import SVMOutput
 from .....ops.scratch import carve, scratch_bytes
 from .....te.expression import ExpressionValue, Writer
 from ....base import ChosenKernel, Request
@@ -25,15 +24,13 @@ from ...compiler.source import assembled, KernelSource, NAMES, structure, typede
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.fold import ABOVE, ADD, Fold, PLAIN, sum_type, width_of
 from ...handwritten.layout import Divisor, MOST, stretches
-from ...rows import answer, At, gradient_of, row, table, where
+from ...rows import answer, gradient_of, table
 from ...runtime.device import Device, InOrder, one_after_other, Run
 from ..arithmetic.elementwise import loop, looped
 from ..nn.softmax import Cube, output_cube
 
 STRETCH = 16384  # labels that a block counts, at least
 MOST_PARTS = 64
-
-SOFTMAX_OUTPUT, HINGE, SQUARED_HINGE = range(3)
 
 _BYTE = as_dtype("uint8")
 
@@ -99,7 +96,7 @@ def _softmax_output_gradient(device: Device, r: Request) -> ChosenKernel | None:
     ignored = (
         float(np.asarray(a.ignore_label).astype(r.dtypes[1])) if floating(r.dtypes[1]) else a.ignore_label
     )
-    parameters = {"rule": SOFTMAX_OUTPUT, "scale": scale, "spread": spread, "parts": parts}
+    parameters = {"scale": scale, "spread": spread, "parts": parts}
     parameters |= {"own": 1 - a.smooth_alpha - spread, "ignored": ignored, "use_ignore": a.use_ignore}
 
     def connect(a: Any, d_out: Any, out: Any, label: Any, *, d_data: Any, work: Any = None) -> Run:
@@ -132,13 +129,6 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
         return plain.call(out, label, d_data) if d_out is None else headed.call(out, label, d_out, d_data)
 
     return answer(r, connect, 0, "cuda elementwise")
-
-
-@row(where(lambda r: 0 < prod(r.inputs[0]) <= MOST and known(*r.dtypes)), "cuda class gradient")
-def _svm_gradient(at: At, a: Any, out: Any, label: Any, *, d_data: Any) -> Run:
-    rule, lines = HINGE if a.use_linear else SQUARED_HINGE, (prod(out.shape[:-1]), out.shape[-1], 1)
-    how = {"rule": rule, "scale": a.regularization_coefficient, "margin": a.margin}
-    return class_gradient(at.device, lines, out, label, d_data, None, **how)
 
 
 def _make_loss_gradient(device: Device, r: Request) -> ChosenKernel | None:
@@ -174,7 +164,6 @@ def _same(device: Device, r: Request) -> ChosenKernel | None:
 
 
 rows = table(
-    (gradient_of(SVMOutput), _svm_gradient, None),
     (MakeLoss, _same, _make_loss_gradient),
     (gradient_of(SoftmaxOutput), _softmax_output_gradient, None),
 )

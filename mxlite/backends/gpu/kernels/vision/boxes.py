@@ -1,4 +1,4 @@
-"""Boxes: overlaps, suppression of near duplicates, and the prior boxes, targets and detections of SSD.
+"""Boxes: suppression of near duplicates, and the prior boxes, targets and detections of SSD.
 
 Boxes are sorted on the device; one block for each sample then takes them one after the other, its threads
 sharing the remaining ones. Counting uses integers.
@@ -14,7 +14,7 @@ import numpy as np
 
 from .....ops.index.sorting import argsort
 from .....ops.scratch import accumulator
-from .....ops.vision.boxes import box_iou, box_nms
+from .....ops.vision.boxes import box_nms
 from .....ops.vision.multibox import MultiBoxDetection, MultiBoxPrior, MultiBoxTarget
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import kind
@@ -89,12 +89,6 @@ class Ordered:
         """A launch with a thread for each box."""
         assert self.launches is not None
         return self.launches.each(name, self.samples * self.n, made)
-
-
-@row(_launches, "cuda box overlaps")
-def _overlaps(kernels: Launches, a: Any, lhs: Any, rhs: Any, *, out: Any, work: Any) -> Run:
-    last = kind(out.dtype), prod(rhs.shape[:-1]), int(a.format == "center")
-    return kernels.each("box_overlaps", out.size, lhs, rhs, out, *last)
 
 
 def _priors(device: Device, r: Request) -> ChosenKernel | None:
@@ -197,7 +191,6 @@ def _targets(
 
 
 rows = table(
-    (box_iou, _overlaps, None),
     (box_nms, _nms, _nms_gradient),
     (MultiBoxPrior, _priors, None),
     (MultiBoxDetection, _detection, None),
