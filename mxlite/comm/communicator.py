@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..core.errors import MXLiteError
+from ..core.errors import MXLiteError, StateError
 
 BURST = 32
 """Polls in a row: a library moves only a part of a message in each."""
@@ -58,6 +58,10 @@ class Communicator(ABC):
     """The rank that takes part no more, in words; empty if there is none."""
     step: int = 0
     """Steps of training that this rank has begun, for messages about failures."""
+    begun: int = 0
+    """Messages that this rank has begun: as many on all ranks at the same point of the program."""
+    heard: tuple[int, int] = (0, 0)
+    """Another rank, and the messages that it has begun, as it told last."""
 
     @abstractmethod
     def all_to_all(self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]) -> Request:
@@ -79,6 +83,10 @@ class Communicator(ABC):
         """Complete when every rank has called it."""
 
     @abstractmethod
+    def meeting(self) -> Request:
+        """A `barrier` beside all other operations, so that none of those of other ranks completes it."""
+
+    @abstractmethod
     def abort(self, status: int) -> None:
         """End all processes of the job at once. Does not return."""
 
@@ -95,6 +103,25 @@ class Communicator(ABC):
                         f"{self.missing}, but rank {self.rank} still waits for it: all ranks need the same "
                         f"number of steps, and with them of batches."
                     )
+
+    def meet(self, what: str) -> None:
+        """Wait until all ranks call it, `what` in words; nothing that this rank has pushed is under way.
+
+        Raises StateError if a rank has gone on with another message instead, and so will never call it.
+        """
+        request, since = self.meeting(), 0.0
+        while not any(request.test() for _ in range(BURST)):
+            time.sleep(PAUSE_S)
+            rank, messages = self.heard
+            if not self.missing and messages <= self.begun:
+                continue
+            since = since or time.monotonic()
+            if time.monotonic() - since > PATIENCE_S:  # else it may have met this one, and gone on then
+                gone = self.missing or f"rank {rank} has gone on without it"
+                raise StateError(
+                    f"{what}: all ranks call it, as each writes a part, but {gone} while rank {self.rank} "
+                    f"waits. Call it on every rank, not behind `if rank == 0`."
+                )
 
 
 class _Complete:
@@ -122,6 +149,9 @@ class Alone(Communicator):
         return _Complete()
 
     def barrier(self) -> Request:
+        return _Complete()
+
+    def meeting(self) -> Request:
         return _Complete()
 
     def abort(self, status: int) -> None:

@@ -25,7 +25,7 @@ STOPPED_S = 3.0
 """Seconds of silence after which a process of the same machine is looked at: if it was stopped or is dead,
 that is the end. One that is merely busy has the time of `config.rank_silence`."""
 
-_ALIVE, _GOODBYE = 0, 1  # what a message says, besides the step
+_ALIVE, _GOODBYE = 0, 1  # what a message says, besides the step and the number of messages begun
 
 
 class Heartbeat:
@@ -47,7 +47,7 @@ class Heartbeat:
         if not self._over:
             self._over = True
             self._thread.join()
-            self._ring.send(_GOODBYE, self.comm.step)
+            self._ring.send(_GOODBYE, self.comm.step, self.comm.begun)
 
     def end_job(self, why: str, status: int = 1) -> None:
         """Print the reason and end all ranks."""
@@ -73,7 +73,7 @@ class Heartbeat:
         process = self._ring.processes[before]
         last = heard
         while self._rest():
-            self._ring.send(_ALIVE, self.comm.step)
+            self._ring.send(_ALIVE, self.comm.step, self.comm.begun)
             now, message = time.monotonic(), self._ring.received()
             # Time in which this thread could not listen does not count, as that of a stopped job.
             heard += max(0.0, now - last - BEAT_S)
@@ -85,6 +85,7 @@ class Heartbeat:
                     limit = 0
                 else:
                     step = message[1]
+                    self.comm.heard = before, message[2]
                 continue
             silent = now - heard
             is_dead = silent > STOPPED_S and on_this_machine and not is_running(process)

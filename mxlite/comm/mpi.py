@@ -44,6 +44,7 @@ class MPICommunicator(Communicator):
     def __init__(self, mpi: Any) -> None:
         self._mpi = mpi
         self._world = mpi.COMM_WORLD.Dup()
+        self._meetings = mpi.COMM_WORLD.Dup()
         self.rank, self.size = self._world.rank, self._world.size
         self._row = job_table.row_of(config.job_table(), self.rank, os.getpid())
         self.library = str(mpi.Get_library_version()).partition("\n")[0].rstrip("\0 ")
@@ -84,19 +85,26 @@ class MPICommunicator(Communicator):
         self._row[job_table.STATE] = job_table.ENDED
 
     def all_to_all(self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]) -> Request:
+        self.begun += 1
         byte = self._mpi.BYTE
         parts = [send, (sent, _starts(sent)), byte], [receive, (received, _starts(received)), byte]
         return _Pending(self._world.Ialltoallv(*parts))
 
     def all_gather(self, array: Any, parts: Sequence[int]) -> Request:
+        self.begun += 1
         spec = [array, (parts, _starts(parts)), self._mpi.BYTE]
         return _Pending(self._world.Iallgatherv(self._mpi.IN_PLACE, spec))
 
     def broadcast(self, array: Any, root: int) -> Request:
+        self.begun += 1
         return _Pending(self._world.Ibcast([array, self._mpi.BYTE], root))
 
     def barrier(self) -> Request:
+        self.begun += 1
         return _Pending(self._world.Ibarrier())
+
+    def meeting(self) -> Request:
+        return _Pending(self._meetings.Ibarrier())
 
     def abort(self, status: int) -> None:
         self._row[job_table.STATE] = job_table.ABORTED
@@ -114,7 +122,7 @@ class MPICommunicator(Communicator):
 class Ring:
     """Messages of a few numbers to the next rank, and those from the rank before."""
 
-    NUMBERS = 2
+    NUMBERS = 3
 
     def __init__(self, mpi: Any, rank: int, size: int) -> None:
         self._mpi = mpi

@@ -73,6 +73,15 @@ def barrier() -> None:
     engine.wait_all()
 
 
+def meet(what: str) -> None:
+    """Wait until everything pushed before is done, and every rank has called this for `what`, a call in
+    words. Raises StateError if one goes on with something else.
+    """
+    if current().size > 1:
+        get_engine().wait_all()
+        current().meet(what)
+
+
 def _push(comm: Communicator, start: Callable[[], Any], *writes: Var, name: str) -> None:
     """Push an operation that starts a request and waits until it is complete."""
     get_engine().push(partial(_run, comm, start), (), (*writes, WIRE), name=name, kind="io")

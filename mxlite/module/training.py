@@ -7,6 +7,7 @@ Updater that has them. The executor of a binding says which; everything here hol
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -280,7 +281,7 @@ class Training:
             arrays = binding.arg_dict
             for name, index in self.index.items():
                 self._store.adopt(name, arrays[name], index)
-            self._store._set_updater(self.updater)
+            self._store._set_updater(self.updater, partial(self.restore_states, binding=binding))
 
     def update(self, binding: Binding) -> None:
         """Apply the optimizer to the gradients of the last step; with a loss scale, if all are finite."""

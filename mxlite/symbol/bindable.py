@@ -212,11 +212,12 @@ class Bindable:
         plan: MemoryPlan | None = None,
         offload: Offload = None,
         streams: int = 1,
+        ranks: int = 1,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
         Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
-        `loss_scale`, `device`, `plan`, `offload` and `streams` are as in `simple_bind`.
+        `loss_scale`, `device`, `plan`, `offload`, `streams` and `ranks` are as in `simple_bind`.
         """
         if group2ctx is not None:
             on_one_device(group2ctx, ctx or current_context())
@@ -234,6 +235,7 @@ class Bindable:
             device=device,
             offload=offload,
             streams=streams,
+            ranks=ranks,
         )
         arrays = dict(args_grad=args_grad, aux_states=aux_states)
         return bind(request, args, **arrays, shared_exec=shared_exec, plan=plan)

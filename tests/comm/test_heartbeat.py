@@ -42,7 +42,7 @@ class Ring:
 class Communicator:
     """As much of a communicator as a heartbeat asks for."""
 
-    rank, size, step, missing = 0, 2, 7, ""
+    rank, size, step, begun, missing, heard = 0, 2, 7, 40, "", (0, 0)
 
     def __init__(self, ring):
         self.ring = lambda: ring
@@ -73,7 +73,7 @@ def gone():
     return child.pid
 
 
-alive = [0, 4]
+alive = [0, 4, 33]
 
 
 def test_a_silent_rank_ends_the_job(monkeypatch, capsys):
@@ -95,7 +95,8 @@ def test_a_healthy_rank_is_left_alone(monkeypatch):
     """It beats; this process could not listen for two minutes; it has ended; silence has no limit."""
     watched(monkeypatch, beats(300, alive))
     watched(monkeypatch, [(BEAT_S, alive), (120.0, None), *beats(30)])
-    comm = watched(monkeypatch, [(BEAT_S, alive), (BEAT_S, [1, 9]), *beats(300)])
+    comm = watched(monkeypatch, [(BEAT_S, alive), (BEAT_S, [1, 9, 50]), *beats(300)])
     assert comm.missing == "rank 1 has ended after step 9"
+    assert comm.heard == (1, 33)  # its messages, by which `meet` knows that it has gone on
     monkeypatch.setenv("MXLITE_RANK_SILENCE_S", "0")
     watched(monkeypatch, [(BEAT_S, alive), *beats(300)])

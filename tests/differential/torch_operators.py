@@ -92,8 +92,11 @@ def name(operator: Any) -> str:
     return f"{operator.name}.{variant}" if variant else str(operator.name)
 
 
-def samples(operator: Any) -> Iterator[Sample]:
-    """The samples whose tensors are dense and of float32 or whole numbers, and that draw no number."""
+def samples(operator: Any, seed: int = 0) -> Iterator[Sample]:
+    """The samples whose tensors are dense and of float32 or whole numbers, and that draw no number.
+
+    `seed` gives the numbers in them.
+    """
     import torch
     from torch.utils import _pytree
 
@@ -101,7 +104,7 @@ def samples(operator: Any) -> Iterator[Sample]:
         return
     with torch.random.fork_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch's, of its own samples
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         found = list(operator.sample_inputs("cpu", torch.float32, requires_grad=False))
     for sample in found:
         leaves, structure = _pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))

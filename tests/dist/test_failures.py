@@ -23,6 +23,7 @@ FAILURES = {
     "exit": (3, "mxlite: rank 1 ended by sys.exit(3) in step 5. The job ends.", ""),
     "stop": (1, "mxlite: rank 1 is stopped or dead", "; the last it told was that it is in step "),
     "fewer": (1, "mxlite: rank 0 failed in step ", "rank 1 has ended after step 7, but rank 0 still waits"),
+    "alone": (1, "mxlite: rank 0 failed in step 5. The job ends.", "rank 1 has gone on without it while rank 0"),
     "disk": (1, "mxlite: rank 0 failed in step 5. The job ends.", "FileError: [Errno 27] File too large: "),
     "kill": (9, "EXIT CODE: 9", "mxlite: the first to be lost was "),  # MPI's launcher is faster
     "checkpoint": (9, "EXIT CODE: 9", "Killed (signal 9)"),  # while it is written; the one before stays

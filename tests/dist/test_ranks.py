@@ -20,8 +20,8 @@ def test_training_gives_the_bits_of_one_process(ranks, cases):
     assert run("training.py", ranks, str(ranks), *cases) == "training agrees\n"
 
 
-def test_stores_and_trainers_that_ranks_share():
-    assert run("stores.py", 3, "3") == "stores agree\n"
+def test_stores_and_trainers_that_ranks_share(tmp_path):
+    assert run("stores.py", 3, "3", str(tmp_path)) == "stores agree\n"
 
 
 def test_sync_batch_norm_has_the_statistics_of_all_ranks():

@@ -285,6 +285,25 @@ def test_a_branch_is_chosen_and_a_loop_unrolled_while_importing():
     np.testing.assert_array_equal(run(proto, x=X), np.stack([X * 2, X * 3, X * 4]))
 
 
+@pytest.mark.parametrize(
+    ("op", "how", "mean", "deviation"),
+    [
+        ("RandomUniform", {"low": 2.0, "high": 6.0, "shape": [4000]}, 4.0, 4 / 12**0.5),
+        ("RandomNormal", {"mean": 3.0, "scale": 0.5, "shape": [4000]}, 3.0, 0.5),
+        ("RandomUniformLike", {}, 0.5, 1 / 12**0.5),
+        ("RandomNormalLike", {"seed": 1.0, "dtype": TensorProto.FLOAT}, 0.0, 1.0),
+        ("Bernoulli", {}, 0.2, 0.4),
+    ],
+)
+def test_numbers_are_drawn_as_the_node_says(op, how, mean, deviation):
+    inputs = [] if "shape" in how else ["x"]
+    nodes = [helper.make_node(op, inputs, ["r"], **how), helper.make_node("Mul", ["r", "one"], ["y"])]
+    x = np.full(4000, 0.2, np.float32)
+    drawn = run(model(nodes, {"x": x}, initializers={"one": np.float32(1)}), x=x)
+    assert abs(drawn.mean() - mean) < 0.1 * max(deviation, 1)
+    assert abs(drawn.std() - deviation) < 0.1 * deviation
+
+
 def test_functions_of_the_model_are_called():
     square = helper.make_function(
         "own", "AddSquare", ["a", "b"], ["r"],

@@ -1,12 +1,7 @@
 """Networks that PyTorch's two exporters write train as they do in PyTorch."""
 
-import contextlib
 import copy
 import functools
-import inspect
-import io
-import logging
-import warnings
 
 import numpy as np
 import pytest
@@ -14,11 +9,12 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("torch", reason="PyTorch is where these networks come from")
 
-import onnx
 import torch
 
 import mxlite as mx
 from mxlite.formats.onnx import import_model
+from tests.formats import onnx_peer
+from tests.formats.onnx_peer import older, settled, trained_as
 from tests.formats.torch.modules import NETWORKS
 from tests.formats.torch.peer import error_of
 
@@ -27,7 +23,6 @@ pytestmark = pytest.mark.torch
 NO_MODEL = {
     "attention-clip": "a parameter without axes is read as a constant",
     "dense-raft": "detach is not in the file",
-    "vision-efficientnet2": "it draws numbers to leave out paths",
     "language-bert": "padding_idx, a rule about gradients, is not in the file",
     "losses-smoothed": "label_smoothing is not in the file",
     "losses-shares": "a loss of probabilities is written as one of class numbers",
@@ -75,80 +70,15 @@ def one_registry():
         yield
 
 
-def settled(name):
-    """A network whose parameters all differ, as exporters join equal ones, and its inputs."""
-    torch.manual_seed(7)
-    module, inputs = NETWORKS[name]()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    return module.train(), inputs
-
-
-def written(module, inputs, **how):
-    """The model that an exporter writes, its inputs called as those of `forward`."""
-    names = list(inspect.signature(module.forward).parameters)[: len(inputs)]
-    file = io.BytesIO()
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(module, inputs, file, input_names=names, **how)
-    finally:
-        logging.disable(logging.NOTSET)
-    return program.model_proto if program is not None else onnx.load_from_string(file.getvalue())
-
-
-def older(module, inputs, opset=17):
-    return written(
-        module, inputs, dynamo=False, opset_version=opset, do_constant_folding=False,
-        training=torch.onnx.TrainingMode.TRAINING,
-    )  # fmt: skip
-
-
 def newer(module, inputs, opset=None, optimize=False):
-    """Without its optimizer every parameter has its own name, and normalization is not folded."""
     pytest.importorskip("onnxscript", reason="PyTorch's newer exporter is written in it")
-    return written(module, inputs, dynamo=True, opset_version=opset, optimize=optimize, verbose=False)
+    return onnx_peer.newer(module, inputs, opset, optimize)
 
 
 def assert_trains_as(module, inputs, model):
     """Equal outputs, equal gradients of all parameters, and equal outputs after a step along them."""
-    symbol, args, aux = import_model(model)
-    names = symbol.list_arguments()
-    feed = {n: x.numpy() for n, x in zip(inspect.signature(module.forward).parameters, inputs)}
-    feed = {n: mx.nd.array(x, dtype=x.dtype) for n, x in feed.items() if n in names}
-    trained = {n: p for n, p in module.named_parameters(remove_duplicate=False) if n in names}
-    executor = symbol.simple_bind(
-        mx.cpu(),
-        grad_req={n: "write" if n in trained else "null" for n in names},
-        **{n: x.shape for n, x in feed.items()},
-    )
-    executor.copy_params_from(args, aux)
-
-    def outputs_of(made):
-        return [made] if isinstance(made, torch.Tensor) else list(made)
-
-    theirs = outputs_of(module(*inputs))
-    heads = [torch.ones_like(o) if o.ndim == 0 else torch.randn_like(o) for o in theirs]
-    torch.autograd.backward(theirs, heads)
-    found = {id(p) for p in trained.values()}
-    assert not [n for n, p in module.named_parameters() if p.grad is not None and id(p) not in found]
-    ours = executor.forward(is_train=True, **feed)
-    assert [o.shape for o in ours] == [tuple(o.shape) for o in theirs]
-    for o, t in zip(ours, theirs):
-        assert error_of(o.asnumpy(), t.detach().numpy()) < 1e-4
-    executor.backward([mx.nd.array(h.numpy()) for h in heads])
-    wanted = {n: p.grad.numpy() for n, p in trained.items() if p.grad is not None}
-    largest = max(float(np.abs(g).max()) for g in wanted.values())
-    for n, gradient in wanted.items():
-        assert error_of(executor.grad_dict[n].asnumpy(), gradient, largest / 10) < 1e-4, n
-    with torch.no_grad():
-        for n, gradient in wanted.items():
-            trained[n] -= torch.from_numpy(gradient) * (0.01 / largest)
-            executor.arg_dict[n][:] = executor.arg_dict[n] - executor.grad_dict[n] * (0.01 / largest)
-        for o, t in zip(executor.forward(is_train=True, **feed), outputs_of(module(*inputs))):
-            assert error_of(o.asnumpy(), t.numpy()) < 2e-4
+    errors = trained_as(module, inputs, model)
+    assert max(errors.outputs, errors.gradients, errors.after / 2) < 1e-4, errors
 
 
 def test_both_exporters_write_thirty_networks_and_more():
@@ -198,6 +128,43 @@ def test_every_opset_trains(opset):
     model = export(copy.deepcopy(module), inputs, opset)
     assert [o.version for o in model.opset_import if not o.domain] == [opset]
     assert_trains_as(module, inputs, model)
+
+
+class Segmenter(torch.nn.Module):
+    """A fully convolutional network with a second head, both at the size of the image."""
+
+    def __init__(self, mode):
+        super().__init__()
+        nn = torch.nn
+        self.fine, self.coarse = nn.Conv2d(3, 6, 3, 2, 1), nn.Conv2d(6, 8, 3, 2, 1)
+        self.head, self.second = nn.Conv2d(8, 3, 1), nn.Conv2d(6, 3, 1)
+        self.mode = mode
+
+    def forward(self, x):
+        fine = torch.relu(self.fine(x))
+        maps = self.head(torch.relu(self.coarse(fine))), self.second(fine)
+        return tuple(torch.nn.functional.interpolate(y, size=x.shape[-2:], mode=self.mode) for y in maps)
+
+
+@pytest.mark.parametrize("opset", [9, 10])
+def test_a_segmentation_network_of_an_old_opset_has_the_size_of_its_image(opset):
+    """Scales are computed in the file, in float32: 13 / 7 of 7 rows are 13."""
+    torch.manual_seed(7)
+    module, inputs = Segmenter("nearest").train(), (torch.randn(2, 3, 13, 15),)
+    assert_trains_as(module, inputs, older(copy.deepcopy(module), inputs, opset))
+
+
+def test_an_old_bilinear_interpolation_is_that_of_the_file():
+    """Before opset 11 it starts at the first element, which PyTorch's does not: its exporter says so."""
+    runtime = pytest.importorskip("onnxruntime")
+    torch.manual_seed(7)
+    module, x = Segmenter("bilinear"), torch.randn(2, 3, 13, 15)
+    model = older(module, (x,), 10)
+    session = runtime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    symbol, args, aux = import_model(model)
+    ours = symbol.eval(x=mx.nd.array(x.numpy()), **args, **aux)
+    for out, wanted in zip(ours, session.run(None, {"x": x.numpy()}), strict=True):
+        assert error_of(out.asnumpy(), wanted) < 1e-5
 
 
 def test_attention_of_the_newest_opset_trains():

@@ -30,6 +30,7 @@ from ...ndarray.gradients.host import note_python
 from ...ndarray.gradients.keepers import Copied, keep
 from ...ndarray.gradients.tape import flows, MODE, origin_of
 from ...ndarray.memory.lazy import renew
+from ...ops.norm.norm import ContribSyncBatchNorm
 from ...symbol import autograd
 from .deferred_call import deferred_input, DeferredCall
 from .joined_program import JoinedProgram
@@ -225,6 +226,9 @@ class BoundProgram:
             n: parameters[n] for n in (*names, *symbol.list_auxiliary_states()) if n in parameters
         }
         self._context = context
+        norms = [n for n in symbol.graph.nodes if n.op is ContribSyncBatchNorm]
+        self._shared = list(self._parameters.values()) if norms else []
+        self._ranks = self._ranks_now
         self.held = {n: p.data(context) for n, p in self._parameters.items()}
         self._grads = {n: a.grad for n, a in self.held.items()}
         for grad in self._grads.values():
@@ -239,6 +243,7 @@ class BoundProgram:
             {n: arguments[n] for n in names},
             args_grad=grads,
             aux_states={n: self.held[n] for n in symbol.list_auxiliary_states()},
+            ranks=self._ranks,
             **options,
         )
         self._read = [
@@ -251,13 +256,21 @@ class BoundProgram:
         self._call: weakref.ref[BoundCall] | None = None
 
     @property
+    def _ranks_now(self) -> int:
+        """The ranks whose batches its layers normalize together: those that a trainer of them has now."""
+        trainers = (p.trainer() for p in self._shared)
+        return max((int(t.ranks) for t in trainers if t is not None), default=1)
+
+    @property
     def is_busy(self) -> bool:
         """True if its arena keeps what the backward pass of a call needs that may still come."""
         return self._call is not None and self._call() is not None
 
     @property
     def is_current(self) -> bool:
-        """True if the parameters still have the arrays and gradients that it was bound to."""
+        """True if the parameters still have the arrays, gradients and ranks that it was bound to."""
+        if self._ranks_now != self._ranks:
+            return False
         for name, parameter in self._parameters.items():
             array = parameter.data(self._context)
             if array is not self.held[name] or array.grad is not self._grads[name]:

@@ -100,6 +100,12 @@ class DataLoader:
     def __len__(self) -> int:
         return len(self._batch_sampler)
 
+    def refresh(self) -> None:
+        """Nothing to do: each epoch asks its workers anew. MXNet's name, as is `clean`."""
+
+    def clean(self) -> None:
+        """Nothing to do: workers keep no batch of an epoch that has ended."""
+
     def _ahead(self) -> Iterator[Any]:
         """Batches in order, of which some are being made."""
         pool = self._pool

@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ... import ndarray as nd
+from ...core import StateError
+from ...symbol import autograd
 from ..blocks.hybrid_block import HybridBlock
 
 
@@ -56,7 +59,7 @@ class BatchNorm(_Norm):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._kwargs = dict(
+        self._kwargs: dict[str, Any] = dict(
             axis=axis, eps=epsilon, momentum=momentum, fix_gamma=not scale, use_global_stats=use_global_stats
         )
         given = dict(beta_initializer=beta_initializer, gamma_initializer=gamma_initializer)
@@ -87,10 +90,11 @@ class BatchNormReLU(BatchNorm):
 
 
 class SyncBatchNorm(BatchNorm):
-    """BatchNorm over the batches of all devices: on one device, which is what there is, the same as
-    BatchNorm.
+    """BatchNorm by the mean and variance of all ranks' batches, where a Trainer with kvstore='dist_sync'
+    updates it and it is hybridized; else BatchNorm.
 
-    num_devices, `key` and the like belong to several devices and have no effect.
+    num_devices: several devices of one process have each its own batch, whatever it says. StateError for a
+    training step of several ranks that is not hybridized: its messages have no order.
     """
 
     def __init__(
@@ -122,6 +126,21 @@ class SyncBatchNorm(BatchNorm):
             in_channels,
             **kwargs,
         )
+        del self._kwargs["axis"]
+        self._kwargs.update(ndev=num_devices or 1, key=self.prefix)
+
+    def hybrid_forward(
+        self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any
+    ) -> Any:
+        """See the class."""
+        trainer = self.gamma.trainer()  # type: ignore[attr-defined]
+        alone = F is not nd or trainer is None or trainer.ranks == 1
+        if not alone and autograd.is_training() and not self._kwargs["use_global_stats"]:
+            raise StateError(
+                f"SyncBatchNorm {self.name!r} trains on {trainer.ranks} ranks, and is called by itself: "
+                f"hybridize() the network, whose program orders the messages of ranks."
+            )
+        return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
 
 class InstanceNorm(_Norm):

@@ -35,6 +35,7 @@ class KVStore:
         self._kind = kind
         self._stored: dict[Any, NDArray] = {}
         self._updater: Any = None
+        self._restore: Callable[[Any], None] | None = None
         self._index: dict[Any, Any] = {}  # of adopted arrays in the updater
 
     @property
@@ -157,9 +158,16 @@ class KVStore:
         """Treat pushed values as gradients, by which this optimizer updates the stored arrays."""
         self._set_updater(get_updater(optimizer))
 
-    def _set_updater(self, updater: Callable[[Any, NDArray, NDArray], Any]) -> None:
-        """Call `updater(key, pushed, stored)` at each push; it changes `stored` in place."""
-        self._updater = updater
+    def _set_updater(
+        self,
+        updater: Callable[[Any, NDArray, NDArray], Any],
+        restore: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Call `updater(key, pushed, stored)` at each push; it changes `stored` in place.
+
+        restore: takes the states of a file, where more than the updater has a part in them, as a step does.
+        """
+        self._updater, self._restore = updater, restore
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Write the states of the optimizer; all ranks that share them call it. See `Updater.get_states`."""
@@ -174,7 +182,7 @@ class KVStore:
         """Read what `save_optimizer_states` wrote."""
         updater = self._states()
         if isinstance(updater, Updater):
-            updater.take_states(shards.read(fname).tree)
+            (self._restore or updater.take_states)(shards.read(fname).tree)
         else:
             with opened(fname) as file:
                 updater.set_states(file.read())

@@ -29,6 +29,7 @@ from ...core import FormatError, replacing, StateError
 from ...core.disk.schema import anything, array as array_of, exactly, fields, row, several, text, whole
 from ...core.dtype import as_dtype
 from ...dist import agree
+from ...dist.exchange import meet
 from ...ndarray import NDArray
 from ...ndarray.files.stored import Extent, FileSource, StoredArray
 from .statefile import described, Packed, stored_checksum, stored_state
@@ -80,6 +81,7 @@ def write(path: str, tree: Any, own: Any = None) -> None:
             Packed(tree).write(file)
         _sweep(path)
         return
+    meet(f"Writing {path}")
     agree("The checkpoint", f"file {path}")
     comm = current()
     drawn = np.frombuffer(os.urandom(8), np.uint8).copy()

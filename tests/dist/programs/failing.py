@@ -17,13 +17,13 @@ from mxlite.module.saved.statefile import Packed
 what, stamp = sys.argv[1:3]
 
 
-def module_for(batch=8, hidden=16, rate=0.1, **how):
+def module_for(batch=8, hidden=16, rate=0.1, optimizer="sgd", **how):
     x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=hidden, name="fc1")
     x = mx.sym.FullyConnected(mx.sym.Activation(x, act_type="tanh"), num_hidden=4, name="fc2")
     module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), fused_update=True, **how)
     module.bind([("data", (batch, 12))], [("softmax_label", (batch,))])
     module.init_params(mx.init.Xavier())
-    module.init_optimizer(kvstore="dist_sync", optimizer_params={"learning_rate": rate})
+    module.init_optimizer("dist_sync", optimizer, optimizer_params={"learning_rate": rate})
     return module
 
 
@@ -66,15 +66,19 @@ if what == "refuse":
 if last:  # automatic names count on, and that is no difference
     mx.sym.Activation(mx.sym.Activation(mx.sym.Variable("x"), act_type="tanh"), act_type="tanh")
 
-module = module_for()
+shared = {"hidden": 4096, "optimizer": "adam", "shard": "optimizer"} if what == "alone" else {}
+module = module_for(**shared)
 for i in range(10):
-    if i == 5 and last and what not in ("disk", "early", "busy", "checkpoint"):
+    if i == 5 and last and what not in ("alone", "disk", "early", "busy", "checkpoint"):
         happen()
     if i == 5 and mx.dist.rank() == 0 and what == "disk":
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         happen()
         module.save_checkpoint(stamp, 1)
+    if i == 5 and mx.dist.rank() == 0 and what == "alone":
+        happen()
+        module.save_checkpoint(stamp + ".model", 1, save_optimizer_states=True)
     if i == 3 and what == "checkpoint":
         module.save_resume_state(stamp, 1, i, None)
     if i == 5 and what == "checkpoint":

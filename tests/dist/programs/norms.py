@@ -61,7 +61,49 @@ def check(what, last=(N, N), amp=None, tolerance=2e-5, apart=30, **how):
     return module.memory_plan
 
 
+def gluon_trained(norm, batches, kvstore):
+    """Parameters and averages after these batches, of a network whose first pass comes before its Trainer."""
+    mx.random.seed(5)
+    net = mx.gluon.nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(mx.gluon.nn.Conv2D(5, 3, padding=1), norm(momentum=0.7), mx.gluon.nn.Activation("relu"))
+        net.add(norm(momentum=0.7, scale=False), mx.gluon.nn.Dense(3))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    net(mx.nd.array(batches[0][0]))
+    loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    params = {"learning_rate": 0.1, "momentum": 0.9}
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", params, kvstore=kvstore)
+    for x, y in batches:
+        with mx.autograd.record():
+            loss = loss_of(net(mx.nd.array(x)), mx.nd.array(y))
+        loss.backward()
+        trainer.step(N * mx.dist.size())
+    return net, trainer, [p.data().asnumpy() for p in net.collect_params().values()]
+
+
+def check_gluon():
+    size, rank = mx.dist.size(), mx.dist.rank()
+    each = [[batch(s, r, N, 30) for r in range(size)] for s in range(STEPS)]
+    net, _trainer, found = gluon_trained(mx.gluon.contrib.nn.SyncBatchNorm, [row[rank] for row in each], "dist_sync")
+    mx.dist.agree("Gluon's parameters", "".join(a.tobytes().hex() for a in found))
+    whole = [tuple(map(np.concatenate, zip(*row))) for row in each]
+    _, _, want = gluon_trained(mx.gluon.nn.BatchNorm, whole, None)
+    for a, b in zip(found, want):
+        near = np.abs(a - b).max() / max(np.abs(b).max(), 1e-3)
+        assert near <= 1e-4, f"Gluon: {b.shape} differs by {near:.1e} of its largest"
+    net.hybridize(False)
+    try:
+        with mx.autograd.record():
+            net(mx.nd.array(each[0][rank][0]))
+    except mx.StateError as error:
+        assert "trains on 2 ranks, and is called by itself: hybridize()" in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
+
+
 mx.dist.init()
+check_gluon()
 plan = check("the update in the step", fused_update=True)
 check("gradients that are seen", fused_update=False)
 budget = (plan.peak_bytes + plan.lower_bound_bytes) // 2

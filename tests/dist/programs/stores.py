@@ -92,6 +92,32 @@ moved = {n: a.asnumpy() - before[n] for n, a in module.get_params()[0].items()}
 assert all(np.isclose(m / 0.125, np.round(m / 0.125), atol=1e-5).all() for m in moved.values()), moved
 mx.dist.agree("Compressed", repr({n: a.asnumpy().tobytes() for n, a in module.get_params()[0].items()}))
 
+# A store that a fused module fills: its states come back into the step's own arrays.
+kv = mx.kv.create("dist_sync")
+module = mx.mod.Module(net, fused_update=True)
+module.bind([("data", (4, 5))], [("softmax_label", (4,))])
+module.init_params(mx.init.Xavier())
+module.init_optimizer(kv, "sgd", {"learning_rate": 0.5, "momentum": 0.9})
+data = mx.io.DataBatch([mx.nd.array(of(me, 4, 5))], [mx.nd.array(np.arange(4) % 3)])
+
+
+def moved():
+    """How far the next step moves the weight from where it is set to."""
+    module.set_params({n: mx.nd.zeros(a.shape) for n, a in module.get_params()[0].items()}, {})
+    module.forward_backward(data)
+    module.update()
+    return module.get_params()[0]["fc_weight"].asnumpy()
+
+
+moved()
+file = f"{sys.argv[2]}/{me}.states"
+kv.save_optimizer_states(file)
+second = moved()
+moved()
+kv.load_optimizer_states(file)
+assert module.is_fused
+same(moved(), second, "states of a fused module from a store")
+
 # Gluon: deferred parameters begin as rank 0's; a hybridized step gives the bits of one that is not.
 
 

@@ -40,11 +40,30 @@ CALLS = {
     "variance-of-a-part": lambda x: torch.var(x, 1, correction=2),
     "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)),
     "fmod": lambda x: torch.fmod(x, 0.3),
+    "moveaxis": lambda x: torch.moveaxis(x[None], 0, 2),
     "diagonal": lambda x: torch.diagonal(x, offset=1),
     "cross": lambda x: torch.linalg.cross(x[:, :3], x[:, 1:4]),
     "columns": lambda x: torch.column_stack((x[:, 0], x, x.sum(1))),
     "nan_to_num": lambda x: torch.nan_to_num(torch.where(x > 0.5, float("inf"), x), posinf=2.0) * x,
 }
+
+
+DRAWN = {
+    "uniform": (lambda x: x + torch.empty_like(x).uniform_(2, 6), 4.0, 4 / 12**0.5),
+    "normal": (lambda x: x + torch.empty_like(x).normal_(3, 0.5), 3.0, 0.5),
+    "normal-of-a-size": (lambda x: x + torch.normal(1.0, 2.0, (4000,)), 1.0, 2.0),
+    "exponential": (lambda x: x + torch.empty_like(x).exponential_(4.0), 0.25, 0.25),
+    "gumbel": (lambda x: F.gumbel_softmax(x.reshape(-1, 2), tau=0.01).reshape(-1), 0.5, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_numbers_are_drawn_as_pytorch_draws_them(name):
+    draw, mean, deviation = DRAWN[name]
+    symbol, args, _ = mx.from_torch(Scaled(draw, (4000,)), torch.zeros(4000))
+    drawn = symbol.eval(x=mx.nd.zeros(4000), **args)[0].asnumpy()
+    assert abs(drawn.mean() - mean) < 0.1 * max(deviation, 1)
+    assert abs(drawn.std() - deviation) < 0.1 * deviation
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -12,6 +12,7 @@ from . import (
     normalization,
     pooling,
     quantization,
+    random,
     recurrent,
     reduction,
     resizing,
@@ -23,6 +24,6 @@ from . import (
 
 _FILES = (
     activation, attention, control, convolution, elementwise, index, loss, matrix, normalization, pooling,
-    quantization, recurrent, reduction, resizing, sampling, sequence, shape, signal,
+    quantization, random, recurrent, reduction, resizing, sampling, sequence, shape, signal,
 )  # fmt: skip
 FAMILIES = tuple(file.CONVERTERS for file in _FILES)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from math import floor
 from typing import Any
 
+import numpy as np
+
 from ....core import FormatError
 from ...building.resizing import AxisPlan, COORDINATES, Interpolation, resized
 from ...building.value import GraphValue
@@ -21,7 +23,7 @@ def resize(n: OnnxNode) -> GraphValue:
     scales, sizes = n.get(2), n.get(3)
     if scales is not None and scales.size:
         factors = [float(s) for s in n.array(2, "scales").tolist()]
-        lengths = [floor(x.shape[i] * s) for i, s in zip(axes, factors, strict=True)]
+        lengths = [_scaled(x.shape[i], s) for i, s in zip(axes, factors, strict=True)]
     elif sizes is not None:
         lengths = list(n.known_ints(3, "sizes") or ())
         factors = [m / max(x.shape[i], 1) for i, m in zip(axes, lengths, strict=True)]
@@ -44,12 +46,19 @@ def resize(n: OnnxNode) -> GraphValue:
 def upsample(n: OnnxNode) -> GraphValue:
     """The older operators: nearest takes the lower neighbour, linear starts at the first element."""
     x = n[0]
-    if n.version < 9 and n.has("scales"):
+    if n.version < 7:
+        factors = [1.0, 1.0, n.real("height_scale"), n.real("width_scale")]
+    elif n.version < 9 and n.has("scales"):
         factors = list(n.reals("scales"))
     else:
         factors = [float(s) for s in n.array(1, "scales").tolist()]
-    plans = {i: (floor(d * s), s, (0.0, 1.0)) for i, (d, s) in enumerate(zip(x.shape, factors, strict=True))}
+    plans = {i: (_scaled(d, s), s, (0.0, 1.0)) for i, (d, s) in enumerate(zip(x.shape, factors, strict=True))}
     return _resized(n, x, plans, "asymmetric", "floor")
+
+
+def _scaled(length: int, scale: float) -> int:
+    """The scaled length, by the standard's own arithmetic: a float32 13 / 7 makes 13 of 7, and not 12."""
+    return floor(np.float32(length) * np.float32(scale))
 
 
 def _resized(

@@ -21,17 +21,26 @@ def bernoulli(n: TorchNode) -> GraphValue:
     return ones * p if p in (0.0, 1.0) else n.builder.op("Dropout", ones, p=1 - p) * p
 
 
-def _drawn(operator: str) -> Callable[[TorchNode], GraphValue]:
+def _drawn(operator: str, **numbers: tuple[str, float]) -> Callable[[TorchNode], GraphValue]:
+    """`numbers`: of each of the operator's, PyTorch's name and its default."""
+
     def convert(n: TorchNode) -> GraphValue:
         n.ignore("self")
-        return n.builder.reshape(n.builder.op(operator, shape=n.shape, dtype=str(n.dtype)), n.shape)
+        given = {ours: float(n.plain(theirs, default)) for ours, (theirs, default) in numbers.items()}
+        made = n.builder.op(operator, shape=n.shape, dtype=str(n.dtype), **given)
+        return n.builder.reshape(made, n.shape)
 
     return convert
 
 
+_normal = _drawn("_random_normal", loc=("mean", 0.0), scale=("std", 1.0))
+
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     **dict.fromkeys("rand rand_like".split(), _drawn("_random_uniform")),
     **dict.fromkeys("randn randn_like".split(), _drawn("_random_normal")),
+    **dict.fromkeys("normal.float_float normal_functional".split(), _normal),
+    "exponential": _drawn("_random_exponential", lam=("lambd", 1.0)),
+    "uniform": _drawn("_random_uniform", low=("from", 0.0), high=("to", 1.0)),
     "bernoulli.default": lambda n: n.builder.op("bernoulli", n["self"]),
     "bernoulli.p": bernoulli,
 }

@@ -299,7 +299,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "mT": last_two,
     "mH": last_two,
     "meshgrid": meshed,
-    "movedim": moved_axes,
+    **dict.fromkeys(("moveaxis", "movedim"), moved_axes),
     "narrow": narrowed,
     "numpy_T": lambda n: n.builder.transpose(n["self"], range(n["self"].rank)[::-1]),
     "permute": permuted,
