@@ -58,7 +58,7 @@ def test_whatever_runs_again_and_when_gives_the_same_bits():
         net, shapes = random_network(seed, blocks=9)
         full, wanted = train(net, shapes)
         problem = full.memory_plan.problem
-        holds = Holds(problem, Profiles(problem, in_place=True, sharing=True), [0] * problem.num_forward)
+        holds = Holds(problem, Profiles(problem), [0] * problem.num_forward)
         rng = np.random.default_rng(seed)
         for share in (0.4, 0.8):
             bits = rng.random((problem.num_forward, holds.stages)) < share

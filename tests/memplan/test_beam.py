@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxlite.memplan import Problem
-from mxlite.memplan.remat import beam as search, stages as stages_module
+from mxlite.memplan.remat import beam as search
 from mxlite.memplan.remat.beam import Beam, beam
 from mxlite.memplan.remat.pool import CandidatePool
 from mxlite.memplan.remat.stages import Stages
@@ -143,33 +143,3 @@ def test_keeping_everything_alone_is_not_searched():
     pool.add("keep all", np.zeros((1, problem.num_forward), np.int64))
     beam(pool)
     assert len(pool.points) == 1
-
-
-@pytest.mark.parametrize("name", ["uneven", "u-net", "branched", "updates"])
-def test_machine_code_and_numpy_find_the_same(name, monkeypatch):
-    if stages_module.machine_code() is None:
-        pytest.skip("llvmlite is not installed")
-    problem = NETS[name]()
-    keep_all = CandidatePool(problem).evaluator.one([0] * problem.num_forward)[0]
-    budgets, found = [int(share * keep_all) for share in (0.95, 0.85, 0.7, 0.5)], []
-    for code in (stages_module.machine_code, lambda: None):
-        monkeypatch.setattr(stages_module, "machine_code", code)
-        found.append(among(problem, budgets, 30))
-    assert len(found[0]) and (found[0] == found[1]).all()
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_loops_over_sets_are_the_same_in_machine_code(seed, monkeypatch):
-    """Also of sets that no search comes to."""
-    if stages_module.machine_code() is None:
-        pytest.skip("llvmlite is not installed")
-    problem = graphs.step(graphs.drawn(seed, 14)) if seed % 2 else random_problem(seed, 30)
-    profiles, draws = CandidatePool(problem).evaluator.profiles, np.random.default_rng(seed)
-    fast = Stages(problem, profiles)
-    monkeypatch.setattr(stages_module, "machine_code", lambda: None)
-    plain = Stages(problem, profiles)
-    for j in range(fast.stages):
-        held, after, wanted = draws.integers(0, 1 << fast.number, (3, 40))
-        for some in (wanted, fast.later[j]):
-            assert (fast.missing(held, some) == plain.missing(held, some)).all()
-        assert (fast.most_bytes(j, held, after) == plain.most_bytes(j, held, after)).all()

@@ -10,7 +10,7 @@ import pytest
 from mxlite.memplan import compiled as compiler
 from mxlite.memplan.compiled import all_compiled, compiled, Fixed, interpreted, Ints, plain
 from mxlite.memplan.placement import packing, stacking
-from mxlite.memplan.remat import spans, stages, stepwise
+from mxlite.memplan.remat import spans, stepwise
 
 
 class Row(NamedTuple):
@@ -181,7 +181,7 @@ def test_a_change_of_a_record_in_another_file_makes_other_code():
         del elsewhere.__globals__["spans_row"]
 
 
-@pytest.mark.parametrize("module", [packing, stacking, spans, stages, stepwise])
+@pytest.mark.parametrize("module", [packing, stacking, spans, stepwise])
 def test_the_planner_s_loops_compile_and_have_few_parameters(module):
     pytest.importorskip("llvmlite")
     assert all_compiled(module.PARTS) is not None

@@ -12,7 +12,7 @@ import pytest
 
 from mxlite.core import SearchLimitError
 from mxlite.memplan import find_cuts, LiveRange, make_plan, partial, place
-from mxlite.memplan.compiled import compiled, Ints, plain
+from mxlite.memplan.compiled import compiled, interpreted as run_as_python, Ints
 from mxlite.memplan.placement import arena, exact, fullest, gaps, packing, stacking
 from tests.memplan.problems import residual
 
@@ -91,6 +91,7 @@ def bound_of(ranges):
 def interpreted(monkeypatch):
     """Without machine code, also where llvmlite is installed."""
     monkeypatch.setattr(exact, "machine_code", lambda: None)
+    monkeypatch.setattr(gaps, "machine_code", lambda: run_as_python(stacking.stack))
 
 
 # -- the exact search ----------------------------------------------------------------------------------
@@ -234,12 +235,11 @@ def test_the_search_uses_only_what_can_be_compiled():
 
 
 @pytest.mark.parametrize("name", ["C", "F", "K"])
-def test_place_reaches_the_bound_of_hard_problems(name, monkeypatch):
+def test_place_reaches_the_bound_of_hard_problems(name, request):
     """The same offsets with and without machine code."""
     ranges = hard(name)
     fast = place(ranges)
-    for module in (exact, gaps):
-        monkeypatch.setattr(module, "machine_code", lambda: None)
+    request.getfixturevalue("interpreted")
     placed = place(ranges)
     judge(ranges, placed.offsets, placed.nbytes)
     assert placed.nbytes == bound_of(ranges)
@@ -332,7 +332,7 @@ def joined():
     return [LiveRange((), int(start), int(stop), 64 * int(size)) for start, stop, size in rows]
 
 
-def test_what_does_not_fit_behind_the_fullest_is_searched_with_them(joined, monkeypatch):
+def test_what_does_not_fit_behind_the_fullest_is_searched_with_them(joined, monkeypatch, request):
     """The same offsets with and without machine code."""
     placed = place(joined)
     judge(joined, placed.offsets, placed.nbytes)
@@ -342,8 +342,7 @@ def test_what_does_not_fit_behind_the_fullest_is_searched_with_them(joined, monk
         assert place(joined).nbytes > bound_of(joined)
     grown = joined, bound_of(joined), arena.greedy_by_size(joined), arena.GROWN, fullest.MORE_WORK
     assert arena._fullest_exactly(*grown) == placed
-    for module in (exact, gaps):
-        monkeypatch.setattr(module, "machine_code", lambda: None)
+    request.getfixturevalue("interpreted")
     assert arena._fullest_exactly(*grown) == placed
 
 
@@ -400,14 +399,10 @@ def lowest_by_trying(ranges, order):
     return tuple(offsets)
 
 
-@pytest.mark.parametrize("way", ["machine code", "a tree of lists", "machine code as Python"])
+@pytest.mark.parametrize("way", ["machine code", "Python"])
 def test_the_lowest_gap_is_found_whatever_lies_around_it(way, monkeypatch):
-    if way == "machine code":
-        pytest.importorskip("llvmlite")
-    else:
-        monkeypatch.setattr(
-            gaps, "machine_code", lambda: None if way == "a tree of lists" else plain(stacking.stack)
-        )
+    if way == "Python":
+        monkeypatch.setattr(gaps, "machine_code", lambda: run_as_python(stacking.stack))
     monkeypatch.setattr(gaps, "POOL", 1)  # a pool that has to grow
     for seed in range(60):
         rng = np.random.default_rng(seed)

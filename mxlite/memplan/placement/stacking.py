@@ -1,9 +1,9 @@
 """Lowest-gap placement of one range after another, in the subset of Python that `compiled` accepts.
 
-The tree of gaps.py in arrays: row x of a table holds the blocks of `used` of node x, row 2 * leaves + x
-those of `covered`. Row r is pool[at[r]], ...: low, high, low, high, ... of count[r] blocks, with room for
-room[r]; a row that grows beyond that moves to the end of the pool, of which left[0] of left[1] numbers are
-taken.
+The tree that gaps.py describes, in arrays: row x of a table holds the blocks of `used` of node x, row
+2 * leaves + x those of `covered`. Row r is pool[at[r]], ...: low, high, low, high, ... of count[r] blocks,
+with room for room[r]; a row that grows beyond that moves to the end of the pool, of which left[0] of left[1]
+numbers are taken.
 """
 
 from __future__ import annotations

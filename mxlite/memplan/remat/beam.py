@@ -244,15 +244,6 @@ class Beam:
     def _hopeful(self, labels: Labels, j: int, price: Array) -> tuple[Labels, Array]:
         """Labels that can still beat their budget's seconds, and their totals with what is held priced in."""
         stages = self.stages
-        if stages.loops is not None:
-            which, total = np.empty((2, len(labels)), np.int64)
-            rows = map(np.ascontiguousarray, (labels.budget, labels.after, labels.now))
-            found = stages.loops["hopeful"](
-                len(labels), stages.number, *rows, stages.later[j], ~stages.free, stages.rows["reads"],
-                stages.rows["seconds"], np.ascontiguousarray(self.upper), np.ascontiguousarray(price), which,
-                total,
-            )  # fmt: skip
-            return labels[which[:found]], total[:found]
         missing = stages.missing(labels.after, stages.later[j])
         total = labels.now + stages.cost(missing)
         use = ((missing & ~stages.free) == 0) & (total < self.upper[labels.budget])

@@ -14,7 +14,7 @@ from .profiles import Profiles
 from .schedule import Choice, make_schedule, Runs, without_copies
 from .transfer import costs
 
-MOST_COPIES = 4  # runs of one task that the stage tables cover
+MOST_COPIES = 4  # runs of one task in candidates that are costed together
 NEVER = 1 << 62  # bytes of a candidate that is not examined
 ADDED = 1 << 20  # numbers that are summed at once, about
 
@@ -33,12 +33,11 @@ class Evaluator:
     @cached_property
     def profiles(self) -> Profiles:
         """Tables of the problem, for costing many candidates at once."""
-        return Profiles(self.problem, in_place=self.strategy != "none", sharing=self.strategy == "sharing")
+        return Profiles(self.problem)
 
     @cached_property
-    def _stepwise(self) -> stepwise.Stepwise | None:
-        call = stepwise.machine_code()
-        return stepwise.Stepwise(self.problem, self.profiles, call) if call and self.runs_by_stage else None
+    def _stepwise(self) -> stepwise.Stepwise:
+        return stepwise.Stepwise(self.problem, self.profiles, stepwise.machine_code())
 
     def one(self, choice: Choice, room: int = 0) -> tuple[int, float]:
         """(peak live bytes of the arena, extra seconds) for counts of any height, or for runs.
@@ -61,41 +60,29 @@ class Evaluator:
         return nbytes, schedule.extra_seconds
 
     def many(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """As `one` for each row of `counts` (candidates, forward tasks): int64 bytes and float64 seconds.
-
-        Rows of counts from 0 to MOST_COPIES are costed together, in a small part of the time that `one`
-        takes; others are left to `one`.
-        """
+        """As `one` for each row of `counts` (candidates, forward tasks): int64 bytes and float64 seconds."""
         live, seconds = self.stages(counts)
         return live.max(axis=1), seconds
 
     def stages(self, counts: np.ndarray, others: bool = True) -> tuple[np.ndarray, np.ndarray]:
         """(bytes, seconds) for each row of `counts`.
 
-        Bytes are (candidates, stages), see `Profiles.stages`. A row that only `one` can cost has all its
-        bytes in the first stage, and none in the others. Without `others` such rows are not costed: their
-        bytes are NEVER.
+        Bytes are (candidates, stages): each forward task is a stage, and each backward task with all that is
+        recomputed for it, and with the updates after the one before. A row that only `one` can cost has all
+        its bytes in the first stage, and none in the others. Without `others` such rows and those of counts
+        above MOST_COPIES are not costed: their bytes are NEVER.
         """
-        live = np.zeros((len(counts), max(1, self.profiles.num_stages)), np.int64)
+        stages = self.profiles.num_forward + self.profiles.never if self.runs_by_stage else 1
+        live = np.zeros((len(counts), stages), np.int64)
         seconds = np.zeros(len(counts), np.float64)
         alone = np.ones(len(counts), bool)
-        if self.profiles.plain:
+        if self.runs_by_stage:
             highest = counts.max(axis=1, initial=0)
             flat = counts.min(axis=1, initial=0) >= 0
-            if self._stepwise is None:
-                for most in range(1, MOST_COPIES + 1):
-                    rows = np.flatnonzero((np.maximum(highest, 1) == most) & flat)
-                    step = self.profiles.chunk(most)
-                    for at in range(0, len(rows), step):
-                        some = rows[at : at + step]
-                        found = self.profiles.stages(counts[some].T, most)
-                        live[some], seconds[some], alone[some] = found
-            else:
-                # Higher counts too get the same figures as from `one`, faster.
-                rows = np.flatnonzero(flat & (others | (highest <= MOST_COPIES)))
-                found = self._stepwise.of_counts(np.where(self.profiles.droppable, counts[rows], 0))
-                live[rows], num, late = found
-                seconds[rows], alone[rows] = self._seconds(num), late & (highest[rows] > 1)
+            rows = np.flatnonzero(flat & (others | (highest <= MOST_COPIES)))
+            found = self._stepwise.of_counts(np.where(self.profiles.droppable, counts[rows], 0))
+            live[rows], num, late = found
+            seconds[rows], alone[rows] = self._seconds(num), late & (highest[rows] > 1)
         if not others:
             live[alone, 0] = NEVER
             return live, seconds
@@ -112,7 +99,7 @@ class Evaluator:
         if not len(tasks):
             return found
         runs = np.arange(len(tasks)) - np.repeat(np.cumsum(most) - most, most)  # for each task: 0, 1, ...
-        seconds = self.profiles.seconds[tasks, 0]
+        seconds = self.profiles.seconds[tasks]
         step = max(1, ADDED // len(tasks))
         for at in range(0, len(num), step):
             again = num[at : at + step, tasks] > runs
@@ -126,10 +113,7 @@ class Evaluator:
         them, concatenated. Each run must be possible where it is scheduled. For problems that have
         `runs_by_stage` only.
         """
-        seconds = self._seconds(num)
-        if self._stepwise is not None:
-            return self._stepwise.of_runs(num, stage), seconds
-        return self.profiles.stages_of_runs(num, stage), seconds
+        return self._stepwise.of_runs(num, stage), self._seconds(num)
 
     def choices(self, choices: Sequence[Choice]) -> tuple[np.ndarray, np.ndarray]:
         """As `one` for each of `choices`: int64 bytes and float64 seconds."""

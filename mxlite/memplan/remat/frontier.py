@@ -159,8 +159,8 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     pool = CandidatePool(problem, strategy)
     n = problem.num_forward
     pool.add(split.keeping(problem), np.zeros((1, n), np.int64))
-    # Recomputation only adds values, so it is useless where values share no bytes.
-    if strategy == "sharing" and n and pool.points[0].live_bytes:
+    # Recomputation only adds values, so it is useless where values share no bytes, or forward is all.
+    if strategy == "sharing" and 0 < n < len(problem.tasks) and pool.points[0].live_bytes:
         cuts = split.find_cuts(problem)
         blocks = Blocks(split.thinned(cuts, MOST))
         droppable = np.array(blocks.droppable)

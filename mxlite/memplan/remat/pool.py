@@ -93,7 +93,7 @@ class CandidatePool:
         hundreds of the others.
         """
         rows = np.maximum(rows, self.forced)
-        live, seconds = self.evaluator.stages(rows, others=not self.evaluator.profiles.plain)
+        live, seconds = self.evaluator.stages(rows, others=not self.evaluator.runs_by_stage)
         nbytes = live.max(axis=1)
         self.visits += len(rows) * len(self.problem.tasks)
         self._note([method] * len(rows), rows, nbytes, seconds)

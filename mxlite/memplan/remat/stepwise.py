@@ -1,15 +1,15 @@
-"""Live bytes of one candidate after another, by a walk through its steps in machine code.
+"""Live bytes of one candidate after another, by a walk through its steps.
 
-`Profiles` computes the same figures for many candidates at once, in numpy; with llvmlite, these
-loops take a small part of that time. They know nothing of schedules as objects: tasks, values and steps are
-numbers in arrays, whose rows are concatenated ("of task t: from first[t] to first[t + 1]").
+Everything that `make_schedule` and `live_buffers` decide for mirror counts of 0 and more, or for runs, is
+computed without writing a schedule down. The loops know nothing of schedules as objects: tasks, values and
+steps are numbers in arrays, whose rows are concatenated ("of task t: from first[t] to first[t + 1]").
 
 Three walks compute a candidate's figures. `runs_of_counts` finds before which backward tasks each forward
 task is recomputed (the stages of `Runs`), from the last forward task to the first. `line_up` writes down the
 steps in order, with updates where they belong. `live_bytes` walks along them twice: the first time to find
 where each instance is read last, the second time to add up what is live.
 
-Functions here are written in the subset of Python that `compiled` accepts.
+Functions here are written in the subset of Python that `compiled` accepts, and without llvmlite run as that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
 
-from ..compiled import compiled, Fixed, Ints, ints, rows
+from ..compiled import compiled, Fixed, interpreted, Ints, ints, rows
 from ..problem import padded, Problem
 
 if TYPE_CHECKING:
@@ -338,9 +338,9 @@ PARTS: tuple[Callable[..., int], ...] = (runs_of_counts, line_up, live_bytes, co
 
 
 @cache
-def machine_code() -> Callable[..., int] | None:
-    """`costs` as machine code, compiled once; None without llvmlite."""
-    return compiled(PARTS)
+def machine_code() -> Callable[..., int]:
+    """`costs` as machine code, compiled once; as plain Python without llvmlite."""
+    return compiled(PARTS) or interpreted(costs)
 
 
 class Stepwise:
@@ -351,10 +351,6 @@ class Stepwise:
         self.number, self.stages = profiles.num_forward, profiles.never
         tasks, values, made = problem.tasks, problem.values, problem.arena_producer
         n = self.number
-        behind: list[list[int]] = [[] for _ in profiles.updates]
-        for updates, readers in profiles.update_behind:
-            for i, p in zip(updates.tolist(), readers.tolist()):
-                behind[i].append(p)
         arena = [v >= 0 for v in made]
         ins = [[v for v in dict.fromkeys(t.inputs) if arena[v]] for t in tasks]
         outs = [[v for v in t.outputs if v >= 0 and arena[v]] for t in tasks]
@@ -371,7 +367,7 @@ class Stepwise:
             ints(profiles.backward),
             ints(profiles.updates),
             np.where(after == profiles.never, -1, after),
-            *rows(behind),
+            *rows(profiles.update_behind),
             *rows(ins),
             out_first,
             out_row,
@@ -386,6 +382,8 @@ class Stepwise:
             ints(padded(v.nbytes) for v in values),
             ints(padded(t.workspace) for t in tasks),
         )
+        for table in tables:
+            table.flags.writeable = False
         self.updates = len(profiles.updates)
         self.tables = tuple(map(Fixed, tables))
         self.widest = max(map(len, outs), default=0)
