@@ -273,7 +273,7 @@ class Binding:
         """Plan training, with the update of `optimizer` if there is one. Nothing changes if that fails."""
         before = self.optimizer, self.plan_gradients, self.waits, self.forward_only
         now = optimizer, True, False, False
-        has_ranks = self._ranks == self.options["ranks"]
+        has_ranks = self._ranks == self.options["ranks"].count
         if optimizer is None and before == now and has_ranks:  # the same step, with other bytes beside it
             self._expect_others(*self.shapes)
             if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
@@ -423,7 +423,7 @@ class Binding:
         return self._requests() if self.plan_gradients else {}
 
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
-        self._ranks = self.options["ranks"]
+        self._ranks = self.options["ranks"].count
         if not self.waits:
             self._expect_others(data, labels)
         graph = self.symbol.graph if self._graph is None else self._graph

@@ -12,12 +12,11 @@ from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
 from ..core.wanted import wanted, wanted_path
 from ..executor.request.amp import amp_dtype
-from ..executor.request.bind_request import check_shard, check_streams, host_link, Offload
+from ..executor.request.bind_request import check_streams, host_link, Offload
 from ..formats import save_params, stored_params
 from ..io import DataDesc
-from ..memplan import Device
+from ..memplan import Device, Ranks
 from ..memplan.cost.device import device_of
-from ..memplan.cost.rank_link import RankLink
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
 from .argument_names import ArgumentNames
@@ -63,9 +62,8 @@ class Module(BoundModule):
 
     `streams`: number of kernels that a GPU may run concurrently, where the plan leaves them unordered.
 
-    `link`: what carries messages to other ranks, as "10Gbit/s": the plan's updates wait so long for sums.
-    `shard`: "optimizer" if each rank keeps only a part of the optimizer's states, "none", or "auto" for
-    whichever is faster within the budget.
+    `ranks`: what joins the processes of a job that train together, and what they share, as in
+    `mx.memplan.Ranks(link="10Gbit/s")`. How many there are is the store's to say.
     """
 
     def __init__(
@@ -89,8 +87,7 @@ class Module(BoundModule):
         offload: Offload = None,
         streams: int = 1,
         narrow_params: bool = False,
-        link: str | None = None,
-        shard: str = "auto",
+        ranks: Ranks | None = None,
     ) -> None:
         contexts = contexts_of(context)
         work_loads = work_loads_of(work_load_list, len(contexts))
@@ -108,17 +105,13 @@ class Module(BoundModule):
         device_of(device)  # these raise now what binding would raise later
         host_link(offload)
         check_streams(streams)
-        RankLink.of(link)
-        check_shard(shard)
         training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger_of(logger))
         options = dict(
             amp=amp_dtype(amp),
             device=device,
             offload=offload,
             streams=streams,
-            ranks=1,
-            link=link,
-            shard="none",
+            ranks=Ranks(),
         )
         if narrow_params and amp is None:
             raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
@@ -128,7 +121,7 @@ class Module(BoundModule):
             binding = ParallelBinding(symbol, contexts, work_loads, names, **options)
         binding.narrow_params = narrow_params
         binding.places = group2ctxs
-        training.shard = shard
+        training.among = ranks or Ranks()
         super().__init__(binding, training, budgets, logger)
         self._compression_params = compression_params  # of gradients, where other ranks share the store
         self._context = contexts  # a list in MXNet, whose programs read it

@@ -20,6 +20,7 @@ from ..dist.exchange import broadcast_into
 from ..dist.job import differing
 from ..executor import Executor
 from ..executor.request.amp import LossScale as Asked
+from ..memplan import Ranks
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore
@@ -46,7 +47,7 @@ class Training:
         self.parameters = names.parameters
         self.fixed = names.fixed
         self.fused = fused
-        self.shard = "auto"  # what ranks share, see BindRequest
+        self.among = Ranks()  # the link that the user named, and what ranks share
         self.in_buckets = False  # of a BucketingModule: ranks may be in different ones
         self.awaits = False
         self.samples: int | None = None
@@ -133,8 +134,11 @@ class Training:
         """Train with this optimizer from now on, with new states. Nothing changes if no plan has room."""
         before = self.optimizer, self._updater, binding.group.extra, self._store
         options, self._store = dict(binding.options), store
-        shard = self.shard if self.shard != "auto" or binding.group.budget else "none"
-        binding.options |= {"ranks": self.ranks, "shard": shard}
+        among, count = self.among, self.ranks
+        if among.count not in (1, count):
+            raise BindError(f"Module: ranks is for {among.count} ranks, but the store has {count}.")
+        shard = among.shard if among.shard != "auto" or binding.group.budget else "none"
+        binding.options["ranks"] = Ranks(count, among.link, shard)
         try:
             self._start(optimizer, binding)
         except MemoryBudgetError:
@@ -143,7 +147,8 @@ class Training:
             raise
         # Programs for other shapes have the same arrays as this one.
         shares = binding.executor.shares_states
-        binding.options["shard"] = "optimizer" if shares else "none"
+        shard = "optimizer" if shares else "none"
+        binding.options["ranks"] = Ranks(count, among.link, shard)
         self.updater.shared = self._shared(binding.executor) if shares else {}
         self.fill_store(binding)
         if self.ranks > 1:

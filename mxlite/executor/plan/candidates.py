@@ -57,7 +57,7 @@ WAITING = "kernels that wait for messages"
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only", "ranks", "rank_link", "shard",
+    "forward_only", "ranks",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -166,7 +166,7 @@ class Candidates:
         """That graph as rewritten by the backend for training."""
         if self.request.forward_only:
             return self._optimized(self.looked.forward, False)
-        training, ranks = self.looked.training, self.request.ranks
+        training, ranks = self.looked.training, self.request.ranks.count
         return self._optimized(training if ranks == 1 else norms_over_ranks(training, ranks), True)
 
     def _optimized(self, graph: Graph, train: bool) -> Graph:
@@ -190,7 +190,7 @@ class Candidates:
 
     @cached_property
     def usual_step(self) -> PlannedStep:
-        return self._step(self.simple, self.request.shard == "optimizer" and self.request.may_shard)
+        return self._step(self.simple, self.request.ranks.shard == "optimizer" and self.request.may_shard)
 
     def _step(self, graph: Graph, shard: bool = False) -> PlannedStep:
         """The training step for `graph`; `shard`: ranks share the optimizer's states."""
@@ -198,7 +198,7 @@ class Candidates:
             return forward_step(graph, self.data, train=not self.request.forward_only)
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
-        told = looked.count, looked.points, self.request.ranks, shard
+        told = looked.count, looked.points, self.request.ranks.count, shard
         step = training_step(graph, self.data, self.requests, rule, scaling, *told)
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
@@ -246,13 +246,13 @@ class Candidates:
 
     def _beside_messages(self, lowered: Lowered, overlap: bool = True) -> Lowered:
         """`lowered` with the times of its messages to other ranks, in an order in which they `overlap`."""
-        link, ranks = self.request.rank_link, self.request.ranks
-        if ranks == 1 or link is None:
+        ranks = self.request.ranks
+        if ranks.count == 1:
             return lowered
         if overlap:
-            order = overlapped(lowered.problem, link, ranks)
+            order = overlapped(lowered.problem, ranks)
             lowered = lowered.in_order(tuple(lowered.order[t] for t in order))
-        return replace(lowered, problem=with_message_times(lowered.problem, link, ranks))
+        return replace(lowered, problem=with_message_times(lowered.problem, ranks))
 
     def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> LazySteps:
         """Without a budget and within one; each says whether its step is light. `advise`: see LazySteps."""
@@ -267,7 +267,9 @@ class Candidates:
         less may be that, as it also moves less.
         """
         usual = self._lowered(self.usual_step, order, light)
-        alone = usual.order if self.request.ranks == 1 else reorder(usual.listed, usual.step.num_constant)
+        alone = (
+            usual.order if self.request.ranks.count == 1 else reorder(usual.listed, usual.step.num_constant)
+        )
         found = [(usual.problem, "")]
         low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)
         for variant in low_memory.of(Stage.FORWARD_VARIANT):
@@ -279,9 +281,9 @@ class Candidates:
             if variant.applies(made) and variant.pays(made):
                 lowered = self._lowered(self.usual_step, order, light, variant)
                 found.append((lowered.problem, variant.instead))
-        if self.request.ranks > 1:
+        if self.request.ranks.count > 1:
             found.append((self._in_order(usual, alone, overlap=False), WAITING))
-        if self.request.shard == "auto" and self.request.may_shard:
+        if self.request.ranks.shard == "auto" and self.request.may_shard:
             sharded = self._lowered(self._step(self.simple, shard=True), order, light)
             found.append((sharded.problem, SHARDED))
             order_alone = reorder(sharded.listed, sharded.step.num_constant)

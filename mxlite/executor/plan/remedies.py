@@ -339,9 +339,9 @@ def _ranks(q: Question, ask: _Asker) -> Iterator[str]:
         return
 
     def over(ranks: int) -> Change:
-        return lambda c: c.asking(ranks=ranks) if c.trains else c
+        return lambda c: c.asking(ranks=replace(asked.ranks, count=ranks)) if c.trains else c
 
-    low, high, fits = asked.ranks, 0, None
+    low, high, fits = asked.ranks.count, 0, None
     while (guess := 2 * low if fits is None else (low + high) // 2) <= RANKS and low + 1 != high:
         if not ask.may(over(guess)):
             break
@@ -353,7 +353,7 @@ def _ranks(q: Question, ask: _Asker) -> Iterator[str]:
         yield f"{what.format(high)}: {_fits(fits)}{rest}"
         return
     spare = states - (q.error.least_feasible_bytes - q.error.budget_bytes)
-    if low == asked.ranks and 0 < states < RANKS * spare:
+    if low == asked.ranks.count and 0 < states < RANKS * spare:
         yield f"{what.format(-(-states // spare))}: fits by an estimate"
 
 

@@ -19,11 +19,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..cost.rank_link import RankLink
+from ..cost.ranks import Ranks
 from ..problem import Problem, Task
 
 
-def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
+def overlapped(problem: Problem, ranks: Ranks) -> tuple[int, ...]:
     """The tasks of `problem` in an order in which kernels wait for no message that could have ended later.
 
     A permutation: entry i is the number of the task that is to be the i-th. Messages stay in their order.
@@ -41,7 +41,7 @@ def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
 
     for t, task in enumerate(tasks):
         if task.exchanges:
-            stream = max(_ready(made, task), stream) + link.seconds(task.exchanges, ranks)
+            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges)
             waiting.append((stream, t))
             pending.update(task.outputs)
         else:
@@ -55,7 +55,7 @@ def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
     return (*order, *(t for _, t in waiting))
 
 
-def with_message_times(problem: Problem, link: RankLink, ranks: int) -> Problem:
+def with_message_times(problem: Problem, ranks: Ranks) -> Problem:
     """`problem` with the seconds for which its kernels wait for each message, in the order that it has.
 
     A message begins when its last input is made and the message before it is over. O(tasks).
@@ -65,7 +65,7 @@ def with_message_times(problem: Problem, link: RankLink, ranks: int) -> Problem:
     made: dict[int, float] = {}  # when each value is there
     for t, task in enumerate(tasks):
         if task.exchanges:
-            stream = max(_ready(made, task), stream) + link.seconds(task.exchanges, ranks)
+            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges)
             tasks[t] = replace(task, seconds=max(0.0, stream - clock))
             clock = max(clock, stream)
         else:

@@ -16,7 +16,7 @@ def module_of(shard, store="dist_sync"):
     x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=301, name="fc1")
     x = mx.sym.FullyConnected(mx.sym.BatchNorm(x, name="bn"), num_hidden=300, name="fc2")
     x = mx.sym.FullyConnected(x, num_hidden=3, name="fc3")
-    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), fused_update=True, shard=shard)
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), fused_update=True, ranks=mx.memplan.Ranks(shard=shard))
     module.bind([("data", (4, 101))], [("softmax_label", (4,))])
     mx.random.seed(3)
     module.init_params(mx.init.Xavier())
