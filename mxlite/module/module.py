@@ -63,7 +63,9 @@ class Module(BoundModule):
     `streams`: number of kernels that a GPU may run concurrently, where the plan leaves them unordered.
 
     `ranks`: what joins the processes of a job that train together, and what they share, as in
-    `mx.memplan.Ranks(link="10Gbit/s")`. How many there are is the store's to say.
+    `mx.memplan.Ranks(link="10Gbit/s")`. How many there are is the store's to say. Without it ranks may share
+    the states of the optimizer within a budget, but not the weights: where they share these, all ranks call
+    `get_params`, `save_params`, `forward` and `score`.
     """
 
     def __init__(
@@ -121,7 +123,8 @@ class Module(BoundModule):
             binding = ParallelBinding(symbol, contexts, work_loads, names, **options)
         binding.narrow_params = narrow_params
         binding.places = group2ctxs
-        training.among = ranks or Ranks()
+        if ranks is not None:
+            training.among = ranks
         super().__init__(binding, training, budgets, logger)
         self._compression_params = compression_params  # of gradients, where other ranks share the store
         self._context = contexts  # a list in MXNet, whose programs read it
@@ -409,8 +412,14 @@ class Module(BoundModule):
 
     @property
     def resume_bytes(self) -> int:
-        args, aux = self._parameters()
-        return states.nbytes([*args.values(), *aux.values(), *self._training.updater.states.values()])
+        args, aux = self._binding.arg_dict, self._binding.mean_aux_dict
+        return states.nbytes(
+            [
+                *(args[n] for n in self._names.parameters),
+                *aux.values(),
+                *self._training.updater.states.values(),
+            ]
+        )
 
     def resume_moment(self, train_data: Any) -> resume.Moment:
         return resume.Moment.of(train_data, self._context)
@@ -427,7 +436,9 @@ class Module(BoundModule):
         together = self._training.have_in_common(prefix)
         if together:
             self._training.agree("The position to go on from", f"epoch {epoch}, batch {nbatch}")
-        resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale, together)
+        have, parts, aux = self._binding.arg_dict, self._binding.of_ranks, self._binding.mean_aux_dict
+        args = {n: shards.Shard(have[n], parts[n]) if n in parts else have[n] for n in self._names.parameters}
+        resume.save(prefix, epoch, nbatch, args, aux, state, moment, scale, together)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file.

@@ -25,7 +25,8 @@ def backward(seconds, updates=True):
         g, s = len(values), len(values) + 1
         values += [Value(f"g{i}", 1000), Value(f"sum{i}", 1000), Value(f"token{i}", 4)]
         tasks.append(Task(f"d{i}", "d", (0,), (g,), seconds=seconds))
-        tasks.append(Task(f"m{i}", "_sum", (g, *token), (s, s + 1), ((s, g),), exchanges=1000))
+        sums = dict(exchanges=1000, recomputable=False)
+        tasks.append(Task(f"m{i}", "_sum", (g, *token), (s, s + 1), ((s, g),), **sums))
         token = (s + 1,)
         late.append(Task(f"u{i}", "u", (s,), (), update=True, seconds=1e-5))
     return Problem((*tasks, *(late if updates else ())), tuple(values), 1)
@@ -143,3 +144,28 @@ def test_what_was_planned_for_ranks_is_not_run_by_one_process():
 def test_what_cannot_be_is_refused(wrong):
     with pytest.raises(mx.BindError, match=r"ranks must be a number|shard must be one of"):
         Ranks(**wrong)
+
+
+def test_ranks_share_weights_where_a_budget_asks_for_it():
+    states, weights = plan(Ranks(4, shard="optimizer")), plan(Ranks(4, "20GB/s", "weights"))
+    assert weights.breakdown["arguments"] < 0.3 * states.breakdown["arguments"]
+    assert weights.breakdown["optimizer"] == states.breakdown["optimizer"]
+    gathers = [t for t in weights.problem.tasks if t.op == "_gather_over_ranks"]
+    assert len(gathers) == 6 and all(t.recomputable and t.trips == 1 and t.seconds > 0 for t in gathers)
+    # A budget below what shared states need: weights are gathered, and gathered again.
+    budget = int(0.8 * weights.peak_bytes)
+    with pytest.raises(mx.MemoryBudgetError):
+        plan(Ranks(4, "20GB/s", "auto-optimizer"), budget)
+    tight = plan(Ranks(4, "20GB/s"), budget)
+    assert tight.problem.instead.startswith("weights shared by the ranks")
+    again = [tight.problem.tasks[t].op for t, k in zip(tight.schedule.task, tight.schedule.copy) if k]
+    count = again.count("_gather_over_ranks")
+    assert count and f"6 are weights that ranks share, {6 + count} times gathered" in tight.summary()
+    steps = [tight.problem.tasks[t] for t in tight.schedule.task]
+    updated = {t.mutates[0]: s for s, t in enumerate(steps) if t.update}
+    reads = [(s, t.inputs[0]) for s, t in enumerate(steps) if t.op == "_gather_over_ranks"]
+    assert all(s < updated[v] for s, v in reads), "a weight is gathered behind its update"
+    # A budget that both fit: the faster one is taken, which gathers nothing.
+    assert not any(
+        t.op == "_gather_over_ranks" for t in plan(Ranks(4, "20GB/s"), states.peak_bytes).problem.tasks
+    )

@@ -35,6 +35,7 @@ from .lazy_steps import LazySteps
 from .lower import lower, Lowered
 from .metrics import with_metrics
 from .rank_norms import norms_over_ranks
+from .rank_weights import shared_weights, with_gathered_weights
 from .step import check_grad_req, forward_step, input_names, PlannedStep, training_step
 
 Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
@@ -50,6 +51,9 @@ ANOTHER_ORDER = "tasks in another order"
 
 SHARDED = "optimizer states shared by the ranks"
 """Name of the step in which each rank keeps a part of them."""
+
+GATHERED = "weights shared by the ranks"
+"""Name of the step in which each rank keeps a part of large weights, too."""
 
 WAITING = "kernels that wait for messages"
 """Name of the step whose updates come as soon as their sums over ranks."""
@@ -93,7 +97,9 @@ class Candidates:
     in_place: bool = True
     knows_inputs: bool = True
     made: list[Candidate] = field(default_factory=list, init=False, repr=False)
-    _inference: dict[bool, tuple[Lowered, MemoryPlan]] = field(default_factory=dict, init=False, repr=False)
+    _inference: dict[tuple[bool, bool], tuple[Lowered, MemoryPlan]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
     def of_inputs(cls, request: BindRequest, **more: Any) -> Candidates:
@@ -190,23 +196,39 @@ class Candidates:
 
     @cached_property
     def usual_step(self) -> PlannedStep:
-        return self._step(self.simple, self.request.ranks.shard == "optimizer" and self.request.may_shard)
+        return self._step(self.simple, self.usual_shard)
 
-    def _step(self, graph: Graph, shard: bool = False) -> PlannedStep:
-        """The training step for `graph`; `shard`: ranks share the optimizer's states."""
+    @property
+    def usual_shard(self) -> str:
+        """What ranks share in the usual step."""
+        shard = self.request.ranks.shard
+        return "none" if shard.startswith("auto") or not self.request.may_shard else shard
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Arguments of which each rank keeps a part where ranks share weights."""
+        rule = self.request.rule
+        return frozenset() if rule is None else shared_weights(self.simple, self.requests, rule)
+
+    def _step(self, graph: Graph, shard: str = "none") -> PlannedStep:
+        """The training step for `graph`, in which ranks `shard` something."""
         if not self.trains:
             return forward_step(graph, self.data, train=not self.request.forward_only)
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
-        told = looked.count, looked.points, self.request.ranks.count, shard
+        told = looked.count, looked.points, self.request.ranks.count, shard == "optimizer"
+        if shard == "weights":
+            graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
         step = training_step(graph, self.data, self.requests, rule, scaling, *told)
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
-    def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:
-        """Inference, lowered and planned."""
-        found = self._inference.get(constants)
+    def _infer(self, constants: bool, gathers: bool) -> tuple[Lowered, MemoryPlan]:
+        """Inference, lowered and planned; `gathers`: with the weights that ranks share."""
+        found = self._inference.get((constants, gathers))
         if found is None:
             graph = self._optimized(self.looked.forward, False)
+            if gathers:
+                graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
             step = forward_step(graph, self.data, train=False)
             like = None if self.like is None else self.like[1]
             in_place = self.in_place and not guard.on
@@ -214,7 +236,7 @@ class Candidates:
             plan = plan_memory(lowered.problem, strategy=self.request.strategy, template=self.template)
             if (self.trains or self.request.budget is not None) and self.request.strategy == "sharing":
                 plan = leanest(plan)  # training shares its arena, and could not have less
-            found = self._inference[constants] = lowered, plan
+            found = self._inference[constants, gathers] = lowered, plan
         return found
 
     def _lowered(
@@ -225,7 +247,7 @@ class Candidates:
         # steps of training change them.
         only_runs = not self.trains and not self.request.forward_only and self.request.watch is None
         keeps = light and self.knows_inputs and only_runs
-        infer, infer_plan = self._infer(keeps)
+        infer, infer_plan = self._infer(keeps, step.gathers)
         held = constant_bytes(infer.step) if keeps else 0
         found = lower(
             step,
@@ -274,7 +296,7 @@ class Candidates:
         low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)
         for variant in low_memory.of(Stage.FORWARD_VARIANT):
             if (other_graph := low_memory.apply(variant, simple).graph) is not self.simple:
-                lowered = self._lowered(self._step(other_graph), order, light)
+                lowered = self._lowered(self._step(other_graph, self.usual_shard), order, light)
                 found.append((lowered.problem, variant.instead))
         made = rewrite.Step.of(usual.step.graph, usual.step.storage, usual.step.num_forward)
         for variant in low_memory.of(Stage.STEP_VARIANT):
@@ -283,11 +305,13 @@ class Candidates:
                 found.append((lowered.problem, variant.instead))
         if self.request.ranks.count > 1:
             found.append((self._in_order(usual, alone, overlap=False), WAITING))
-        if self.request.ranks.shard == "auto" and self.request.may_shard:
-            sharded = self._lowered(self._step(self.simple, shard=True), order, light)
-            found.append((sharded.problem, SHARDED))
-            order_alone = reorder(sharded.listed, sharded.step.num_constant)
-            found.append((self._in_order(sharded, order_alone, overlap=False), f"{SHARDED}, {WAITING}"))
+        if self.request.ranks.shard.startswith("auto") and self.request.may_shard:
+            kinds = (("optimizer", SHARDED), ("weights", GATHERED))
+            for shard, name in kinds if self.request.ranks.shard == "auto" else kinds[:1]:
+                sharded = self._lowered(self._step(self.simple, shard), order, light)
+                found.append((sharded.problem, name))
+                order_alone = reorder(sharded.listed, sharded.step.num_constant)
+                found.append((self._in_order(sharded, order_alone, overlap=False), f"{name}, {WAITING}"))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
         other = reorder_within(usual.listed, alone, usual.step.num_constant)

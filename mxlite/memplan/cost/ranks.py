@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...core.errors import BindError, nearest
 from .rank_link import RankLink
 
-SHARDS = ("auto", "none", "optimizer")
+SHARDS = ("auto", "auto-optimizer", "none", "optimizer", "weights")
 MOST_RANKS = 65536  # of a job
 
 
@@ -16,8 +16,8 @@ class Ranks:
     """`count` processes, each with a batch of its own, whose gradients an update inside the step sums.
 
     `link` is what carries them: text such as "10Gbit/s" or "20GB/s,5us" is read, None is the default.
-    `shard`: "optimizer" if each rank keeps only a part of the optimizer's states, "none", or "auto" for
-    whichever is faster within the budget.
+    `shard`: "optimizer" if each rank keeps only a part of the optimizer's states, "weights" if of the weights
+    and their gradients as well, "none", or "auto" for whichever is faster within the budget.
     """
 
     count: int = 1
@@ -43,9 +43,9 @@ class Ranks:
         """So many ranks with everything else by default; `ranks` itself if it says all."""
         return ranks if isinstance(ranks, Ranks) else cls(ranks)
 
-    def seconds(self, nbytes: int) -> float:
-        """Modelled time of a sum of `nbytes` over all ranks."""
-        return RankLink.of(self.link).seconds(nbytes, self.count)
+    def seconds(self, nbytes: int, trips: int = 2) -> float:
+        """Modelled time in which `nbytes` go to all ranks so many times, a sum twice."""
+        return RankLink.of(self.link).seconds(nbytes, self.count, trips)
 
 
 ALONE = Ranks()
