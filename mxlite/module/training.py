@@ -155,6 +155,7 @@ class Training:
         parts = binding.executor.parts
         shard = "none" if not parts else "optimizer" if parts.keys().isdisjoint(self.index) else "weights"
         binding.options["ranks"] = Ranks(count, among.link, shard)
+        binding.options["parts"] = frozenset(n for n in parts if n in self.index)  # for evaluation
         states_of = (n for n in binding.executor.optimizer_states if n in parts)
         self.updater.shared = {self.index[n.rpartition(":")[0]]: parts[n] for n in states_of}
         self.fill_store(binding)

@@ -61,7 +61,7 @@ WAITING = "kernels that wait for messages"
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only", "ranks",
+    "forward_only", "ranks", "parts",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -202,23 +202,26 @@ class Candidates:
     def usual_shard(self) -> str:
         """What ranks share in the usual step."""
         shard = self.request.ranks.shard
-        return "none" if shard.startswith("auto") or not self.request.may_shard else shard
+        may = self.request.may_shard or self.request.parts
+        return shard if may and not shard.startswith("auto") else "none"
 
     @cached_property
     def shared(self) -> frozenset[str]:
         """Arguments of which each rank keeps a part where ranks share weights."""
         rule = self.request.rule
-        return frozenset() if rule is None else shared_weights(self.simple, self.requests, rule)
+        if rule is None or not self.trains:
+            return self.request.parts
+        return shared_weights(self.simple, self.requests, rule)
 
     def _step(self, graph: Graph, shard: str = "none") -> PlannedStep:
         """The training step for `graph`, in which ranks `shard` something."""
+        if shard == "weights":
+            graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
         if not self.trains:
             return forward_step(graph, self.data, train=not self.request.forward_only)
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
         told = looked.count, looked.points, self.request.ranks.count, shard == "optimizer"
-        if shard == "weights":
-            graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
         step = training_step(graph, self.data, self.requests, rule, scaling, *told)
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 

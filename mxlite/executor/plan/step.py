@@ -127,7 +127,8 @@ class PlannedStep:
     @property
     def gathers(self) -> bool:
         """True if each rank keeps only a part of some weights."""
-        return any(n in self.parts for n in self.updated)
+        gather = find_op("_gather_over_ranks")
+        return any(n.op is gather for n in self.graph.nodes)
 
 
 @dataclass

@@ -38,7 +38,8 @@ class BindRequest:
     `offload` is how much may wait in host memory, `host` the planner's form of it. `streams` are for kernels
     on a GPU. `metrics` are what a training step adds up besides, see `metrics.py`; `watch` says which inner
     results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
-    forward(is_train=False) is all that may be run. `ranks` are the processes that train together.
+    forward(is_train=False) is all that may be run. `ranks` are the processes that train together;
+    `parts` names the weights of which each keeps a part, where there is no update that tells.
     """
 
     graph: Graph
@@ -59,6 +60,7 @@ class BindRequest:
     watch: Watch | None = None
     forward_only: bool = False
     ranks: Ranks = ALONE
+    parts: frozenset[str] = frozenset()
     budget: int | None = field(init=False)
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
