@@ -164,6 +164,7 @@ def lower_graph(
         )
         calls.append(call)
         mutated = op.mutated(node.attrs)
+        arrays = {n: values[v] for n, v in (*ins.items(), *zip(names, outs)) if v >= 0}
         is_update = bool(mutated) and not names and of_forward.isdisjoint(ins.values())
         tasks.append(
             Task(
@@ -184,7 +185,8 @@ def lower_graph(
                 always=tuple(o for n, o in zip(names, outs) if o >= 0 and n in kernel.always),
                 threads=crew.threads if crew.threads != crews.most else 0,
                 forms=crew.forms if "work" in kernel.signature.services else (),
-                exchanges=sum(values[ins[n]].nbytes for n in op.exchanged(node.attrs)),
+                exchanges=sum(arrays[n].nbytes for n in op.exchanged(node.attrs)),
+                trips=op.trips,
             )
         )
     return LoweredGraph(

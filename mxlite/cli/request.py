@@ -13,13 +13,13 @@ from ..core.bytesize import format_bytes, parse_bytes, UNBOUNDED
 from ..core.errors import DTypeError, MXLiteError, nearest, ShapeError
 from ..executor.plan.step import input_names
 from ..executor.request.amp import SHORT_NAMES
-from ..executor.request.bind_request import Offload, SHARDS
+from ..executor.request.bind_request import Offload
 from ..formats.building.losses import LOSSES
 from ..graph import Entry, infer_shapes, Node
 from ..graph.opdef import known_shape
-from ..memplan import MemoryPlan, STRATEGIES
+from ..memplan import MemoryPlan, Ranks, STRATEGIES
 from ..memplan.cost.device import MEASURED
-from ..memplan.cost.rank_link import RankLink
+from ..memplan.cost.ranks import ALONE, SHARDS
 from ..module.optim import optimizer as optimizers
 from ..symbol import Symbol
 from .source import call, given_shapes, ModelSource, named_options, Shapes
@@ -41,9 +41,7 @@ class Request:
     device: str | None = None
     offload: Offload = None
     gpu: bool = False
-    ranks: int = 1
-    link: str | None = None
-    shard: str = "auto"
+    ranks: Ranks = ALONE
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
@@ -67,8 +65,6 @@ class Request:
             device=self.device,
             offload=self.offload,
             ranks=self.ranks,
-            link=self.link,
-            shard=self.shard,
             **shapes,
         )
 
@@ -121,8 +117,8 @@ class Request:
             parts.append("measured times" if self.device == MEASURED else f"times of {self.device}")
         if self.offload is not None:
             parts.append(f"host memory {self.offload}")
-        if self.ranks > 1:
-            parts.append(f"{self.ranks} ranks over {RankLink.of(self.link)}")
+        if self.ranks.count > 1:
+            parts.append(str(self.ranks))
         return ", ".join(parts)
 
 
@@ -202,7 +198,6 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
             f"--ranks {arguments.ranks}: ranks sum gradients for an update inside the step, which "
             f"--optimizer names, as in --optimizer adam."
         )
-    RankLink.of(arguments.link)
     if arguments.loss is not None and not arguments.train:
         raise MXLiteError("--loss is what training needs; --infer has no use for it.")
     text = arguments.model if model is None else model
@@ -216,9 +211,7 @@ def request_of(arguments: argparse.Namespace, model: str | None = None) -> Reque
         arguments.device,
         arguments.offload,
         arguments.gpu,
-        arguments.ranks,
-        arguments.link,
-        arguments.shard,
+        Ranks(arguments.ranks, arguments.link, arguments.shard),
     )
 
 

@@ -13,12 +13,14 @@ from .buckets import bucket_workspace as bucket_workspace, buckets as buckets, s
 from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
 from .ordered_sum import (
     add_in_order as add_in_order,
+    gather_parts as gather_parts,
     own_parts as own_parts,
     parts as parts,
     PIECE as PIECE,
     reduce_and_gather as reduce_and_gather,
     shard_length as shard_length,
     sum_over_ranks as sum_over_ranks,
+    sum_to_parts as sum_to_parts,
     sum_workspace as sum_workspace,
 )
 from .world import current as current, join as join, WIRE as WIRE

@@ -16,6 +16,7 @@ next piece leaves when the one before it is summed.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -115,21 +116,70 @@ def reduce_and_gather(
     each rank for its part of each piece: `total` is the sum, `part` is where it lies in the array, `own`
     where in an array of just this rank's parts. It writes `result[part]`.
     """
-    step = PIECE // array.itemsize
-    slot = _slot(min(array.size, step), array.itemsize, comm.size)
-    pieces, done = list[_Piece](), 0
-    for n, at in enumerate(range(0, array.size, step)):
-        place, scratch = slice(at, min(at + step, array.size)), work[n % IN_FLIGHT * slot :][:slot]
-        pieces.append(_Piece(comm, array, result, place, done, scratch))
-        done = pieces[-1].own.stop
-    for piece in pieces[:IN_FLIGHT]:
-        piece.scatter()
-    for n, piece in enumerate(pieces):
-        piece.gather(put)
-        if n + IN_FLIGHT < len(pieces):
-            pieces[n + IN_FLIGHT].scatter()
+    pieces = list[_Piece]()
+    for piece in _summed(comm, array, work, put):
+        piece.gather(result)
+        pieces.append(piece)
     for piece in pieces:
         piece.finish()
+
+
+def sum_to_parts(comm: Communicator, array: Any, own: Any, work: Any) -> None:
+    """Write this rank's parts of the sum of `array` over all ranks to `own`, one after another, and zeros
+    behind them.
+
+    Both are 1-D, contiguous and of one type; `own` has `shard_length` elements. work: as in `sum_over_ranks`.
+    """
+
+    def put(part: slice, place: slice, total: Any) -> None:
+        own[place] = total
+
+    done = 0
+    for piece in _summed(comm, array, work, put):
+        done = piece.own.stop
+    own[done:] = 0
+
+
+def gather_parts(comm: Communicator, own: Any, result: Any) -> None:
+    """Give all ranks in `result` the array of which each has its parts in `own`, as after `sum_to_parts`.
+
+    Both are 1-D, contiguous and of one type. Pieces of the result go where they lie, without scratch.
+    """
+    flying: deque[_Piece] = deque()
+    for piece in _pieces(comm, result, None):
+        result[piece.part] = own[piece.own]
+        if len(flying) == IN_FLIGHT:
+            flying.popleft().finish()
+        piece.gather(result)
+        flying.append(piece)
+    for piece in flying:
+        piece.finish()
+
+
+def _pieces(comm: Communicator, array: Any, work: Any) -> Iterator[_Piece]:
+    """The pieces of `array`, in their order; IN_FLIGHT of them share the scratch."""
+    step = PIECE // array.itemsize
+    slot = _slot(min(array.size, step), array.itemsize, comm.size)
+    done = 0
+    for n, at in enumerate(range(0, array.size, step)):
+        scratch = None if work is None else work[n % IN_FLIGHT * slot :][:slot]
+        piece = _Piece(comm, array, slice(at, min(at + step, array.size)), done, scratch)
+        done = piece.own.stop
+        yield piece
+
+
+def _summed(
+    comm: Communicator, array: Any, work: Any, put: Callable[[slice, slice, Any], None]
+) -> Iterator[_Piece]:
+    """The pieces of `array`, each once `put` has got the sum of this rank's part of it."""
+    flying: deque[_Piece] = deque()
+    for piece in _pieces(comm, array, work):
+        if len(flying) == IN_FLIGHT:
+            yield flying.popleft().summed(put)
+        piece.scatter()
+        flying.append(piece)
+    while flying:
+        yield flying.popleft().summed(put)
 
 
 class _Piece:
@@ -138,23 +188,23 @@ class _Piece:
     `part` is this rank's part of it in the array, `own` the same among this rank's parts.
     """
 
-    __slots__ = ("_array", "_comm", "_counts", "_received", "_request", "_result", "_wide", "own", "part")
+    __slots__ = ("_array", "_comm", "_counts", "_place", "_received", "_request", "_wide", "own", "part")
 
     _request: Request
 
-    def __init__(
-        self, comm: Communicator, array: Any, result: Any, place: slice, done: int, work: Any
-    ) -> None:
-        self._comm = comm
-        self._array, self._result = array[place], result[place]
+    def __init__(self, comm: Communicator, array: Any, place: slice, done: int, work: Any) -> None:
+        self._comm, self._place = comm, place
+        self._array = array[place]
         counts = parts(self._array.size, comm.size)
         start, count, dtype = place.start + sum(counts[: comm.rank]), counts[comm.rank], array.dtype
         self.part = slice(start, start + count)
         self.own = slice(done, done + count)
         self._counts = [n * dtype.itemsize for n in counts]
+        self._wide: Any = None
+        if work is None:
+            return
         nbytes = comm.size * count * dtype.itemsize
         self._received = work[:nbytes].view(dtype).reshape(comm.size, count)
-        self._wide: Any = None
         if dtype.itemsize == 2 and is_floating(dtype):
             self._wide = work[aligned(nbytes) :][: 4 * count].view(np.float32)
 
@@ -164,11 +214,15 @@ class _Piece:
         received = self._received.reshape(-1).view(np.uint8)
         self._request = self._comm.all_to_all(self._array.view(np.uint8), self._counts, received, own)
 
-    def gather(self, put: Callable[[slice, slice, Any], None]) -> None:
-        """Add up what has come, have it put, and give the result to all."""
+    def summed(self, put: Callable[[slice, slice, Any], None]) -> _Piece:
+        """The piece itself, once what has come is added up and put."""
         self._comm.wait(self._request)
         put(self.part, self.own, self._total())
-        self._request = self._comm.all_gather(self._result.view(np.uint8), self._counts)
+        return self
+
+    def gather(self, result: Any) -> None:
+        """Give all ranks what each has in its part of this piece of `result`."""
+        self._request = self._comm.all_gather(result[self._place].view(np.uint8), self._counts)
 
     def _total(self) -> Any:
         """The sum of the rows received, in the first of them."""

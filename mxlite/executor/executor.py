@@ -186,7 +186,15 @@ class Executor:
     @property
     def shares_states(self) -> bool:
         """True if each rank has a part of the optimizer's states, not all of them."""
-        return any(t.exchanges and t.mutates for t in self._planned.train.problem.tasks)
+        return not self.parts.keys().isdisjoint(self.optimizer_states)
+
+    @property
+    def parts(self) -> Mapping[str, Shape]:
+        """Weights and states of the optimizer of which each rank has a part, with the shapes of the whole.
+
+        Such an array has `comm.shard_length` elements: `comm.own_parts` of the whole, one after another.
+        """
+        return self._planned.train.step.parts
 
     @property
     def amp(self) -> np.dtype[Any] | None:

@@ -142,8 +142,12 @@ class ExecutorGroup:
         wanted: dict[Key, str] = {}
         owned: dict[Key, tuple[Shape, np.dtype[Any]]] = {}
         inputs: dict[str, Shape] = {}
+        parts: dict[
+            Any, Shape
+        ] = {}  # shapes of arrays that stay whole until a rank's parts are cut from them
         for program in lowered:
             wanted |= _shared(program.step)
+            parts |= program.step.parts
             owned |= program.step.owned
             category = program.step.category
             inputs |= {k[1]: owned[k][0] for k, c in category.items() if k[0] == "var" and c == "inputs"}
@@ -155,7 +159,7 @@ class ExecutorGroup:
                 shape, dtype = owned[key]
                 if (array.shape, array.storage.dtype) == (shape, dtype):
                     result[key] = array
-                elif wanted[key] in ("arguments", "auxiliary"):
+                elif wanted[key] in ("arguments", "auxiliary") and array.shape != parts.get(key[1]):
                     raise _other_shape(key, array, shape, dtype, inputs)
         return result
 

@@ -169,6 +169,7 @@ class Op:
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`
     recomputable: ClassVar[bool] = True  # forward may run twice in a step
+    trips: ClassVar[int] = 2  # of what is `exchanged`: a sum goes out and comes back
 
     # input -> the `d_<output>` that *is* its gradient: no kernel, no copy. An input that is in
     # neither this nor `backward`'s outputs has no gradient.
@@ -254,7 +255,7 @@ class Op:
 
     @classmethod
     def exchanged(cls, a: Any) -> tuple[str, ...]:
-        """Inputs that forward adds up over the ranks of a job, by messages among them; usually none."""
+        """Arrays that forward sends to the other ranks of a job or gets from them; usually none."""
         return ()
 
     @classmethod

@@ -3,6 +3,7 @@
 from .check import check as check
 from .cost.device import Device as Device
 from .cost.forms import leanest as leanest
+from .cost.ranks import Ranks as Ranks
 from .files.template import structure as structure, Template as Template
 from .order.order import predecessors as predecessors
 from .order.reorder import reorder as reorder, reorder_within as reorder_within

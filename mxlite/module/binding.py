@@ -12,6 +12,7 @@ from ..core import BindError, Context, is_floating, nearest, ShapeError, StateEr
 from ..core.compat.placement import label
 from ..core.errors import MemoryBudgetError
 from ..core.wanted import wanted
+from ..dist.parts import keep_parts
 from ..executor import amp_types, BindRequest, Executor, ExecutorGroup, expect, GroupPlace, hold, simple_bind
 from ..executor.plan.metrics import Counted
 from ..executor.request.amp import LossScale as Asked
@@ -59,6 +60,7 @@ class Binding:
         self._shown: Executor | None = None  # to the monitor
         self._executor: Executor | None = None
         self._ranks = 1  # for which it was planned
+        self.whole: dict[str, NDArray] = {}  # weights of which a rank is to keep its parts
         self._graph: Graph | None = None  # while it waits, with shapes and types
         self._loss_scale: Asked | None = None
 
@@ -153,6 +155,18 @@ class Binding:
         if self._executor is not None:
             return self._executor.aux_dict
         return self._held(() if self._graph is None else self._graph.auxiliary)
+
+    @property
+    def of_ranks(self) -> Mapping[str, Shape]:
+        """Arrays of which this rank has a part, with the shapes of the whole; see Executor."""
+        return {} if self._executor is None else self._executor.parts
+
+    def take_parts(self) -> None:
+        """Keep this rank's parts of weights that ranks share, in place of the whole arrays."""
+        for name, array in self.whole.items():
+            keep_parts(array, self.arg_dict[name])
+            self.group.held.pop(("var", name), None)
+        self.whole = {}
 
     def refresh_masters(self) -> None:
         """Refresh float32 copies after weights were changed by other means than a step; see Executor."""
@@ -273,7 +287,7 @@ class Binding:
         """Plan training, with the update of `optimizer` if there is one. Nothing changes if that fails."""
         before = self.optimizer, self.plan_gradients, self.waits, self.forward_only
         now = optimizer, True, False, False
-        has_ranks = self._ranks == self.options["ranks"]
+        has_ranks = self._ranks == self.options["ranks"].count
         if optimizer is None and before == now and has_ranks:  # the same step, with other bytes beside it
             self._expect_others(*self.shapes)
             if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
@@ -423,13 +437,14 @@ class Binding:
         return self._requests() if self.plan_gradients else {}
 
     def _made(self, data: list[DataDesc], labels: list[DataDesc]) -> Executor:
-        self._ranks = self.options["ranks"]
+        self._ranks = self.options["ranks"].count
         if not self.waits:
             self._expect_others(data, labels)
         graph = self.symbol.graph if self._graph is None else self._graph
         request, place = self._request(graph, data, labels), self._place(data, labels)
         shapes, types = request.shapes, request.type_dict or {}
         arrays: dict[str, NDArray] = {}
+        before = self.arg_dict if self._executor is not None or self._graph is not None else {}
         if self._executor is not None and (data, labels) == (self.data_shapes, self.label_shapes):
             have = self._executor.arg_dict
             arrays = {n: have[n] for n, s in shapes.items() if n in have and have[n].shape == s}
@@ -438,6 +453,9 @@ class Binding:
         try:
             made = simple_bind(replace(request, metrics=metrics), arrays=arrays, place=place)
             label(graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), self.places)
+            self.whole |= {
+                n: before[n] for n, s in made.parts.items() if n in before and before[n].shape == s
+            }
             return made
         except MemoryBudgetError as error:
             if metrics:

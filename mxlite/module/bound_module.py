@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 from ..core import BindError, Context, MemoryBudgetError, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
+from ..dist.parts import gathered, keep_parts
 from ..executor import Executor, ExecutorGroup
 from ..executor.plan.row_gradients import is_row_sparse
 from ..graph import Entry
 from ..io import DataDesc
 from ..memplan import MemoryPlan
-from ..ndarray import concat, NDArray
+from ..ndarray import concat, NDArray, zeros
 from .base_module import BaseModule, BindArguments
 from .binding import Binding
 from .bound_arrays import BoundArrays
@@ -383,23 +384,40 @@ class BoundModule(BaseModule):
         args, aux = self._written()
         for targets, given in ((args, arg_params), (aux, aux_params)):
             parameters.fill(targets, given, initializer, attrs, allow_missing)
+        self._take(args)
         self._binding.refresh_masters()
         self.params_initialized = True
 
     def _written(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The arrays that users write, arguments and auxiliary states: those of the first device."""
+        """The arrays that users write, arguments and auxiliary states: those of the first device, and whole
+        ones in place of a rank's parts, see `_take`.
+        """
         args, aux = self._binding.arg_dict, self._binding.aux_dict
-        return {n: args[n] for n in self._names.parameters}, aux
+        parts = self._binding.of_ranks
+        found = {n: args[n] for n in self._names.parameters}
+        return found | {n: zeros(s, dtype=found[n].dtype) for n, s in parts.items() if n in found}, aux
+
+    def _take(self, args: Mapping[str, NDArray]) -> None:
+        """Keep this rank's parts of the weights that users have written whole."""
+        have = self._binding.arg_dict
+        for name in self._binding.of_ranks:
+            if name in args:
+                keep_parts(args[name], have[name])
 
     def _parameters(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The arrays themselves, for reading only; of several devices' auxiliary states the means."""
-        return self._written()[0], self._binding.mean_aux_dict
+        """The arrays themselves, for reading only; of several devices' auxiliary states the means.
+
+        What ranks share is gathered: then all of them call it.
+        """
+        args, parts = self._binding.arg_dict, self._binding.of_ranks
+        found = {n: gathered(args[n], parts[n]) if n in parts else args[n] for n in self._names.parameters}
+        return found, self._binding.mean_aux_dict
 
     def average_states(self) -> None:
         self._binding.average_states()
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """Copies of (arguments, auxiliary states) by name."""
+        """Copies of (arguments, auxiliary states) by name; where ranks share weights, all of them call it."""
         self.need(params=True)
         args, aux = self._parameters()
         return {n: a.copy() for n, a in args.items()}, {n: a.copy() for n, a in aux.items()}
@@ -433,6 +451,7 @@ class BoundModule(BaseModule):
             elif not allow_extra:
                 parameters.refuse_unknown(given, known, targets)
             parameters.copy(given, targets)
+        self._take({n: a for n, a in args.items() if arg_params and n in arg_params})
         self._binding.refresh_masters()
         self.params_initialized = True
 

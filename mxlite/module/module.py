@@ -12,12 +12,11 @@ from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
 from ..core.wanted import wanted, wanted_path
 from ..executor.request.amp import amp_dtype
-from ..executor.request.bind_request import check_shard, check_streams, host_link, Offload
+from ..executor.request.bind_request import check_streams, host_link, Offload
 from ..formats import save_params, stored_params
 from ..io import DataDesc
-from ..memplan import Device
+from ..memplan import Device, Ranks
 from ..memplan.cost.device import device_of
-from ..memplan.cost.rank_link import RankLink
 from ..symbol import load as load_symbol, Symbol
 from . import kvstore as kvstores
 from .argument_names import ArgumentNames
@@ -63,9 +62,10 @@ class Module(BoundModule):
 
     `streams`: number of kernels that a GPU may run concurrently, where the plan leaves them unordered.
 
-    `link`: what carries messages to other ranks, as "10Gbit/s": the plan's updates wait so long for sums.
-    `shard`: "optimizer" if each rank keeps only a part of the optimizer's states, "none", or "auto" for
-    whichever is faster within the budget.
+    `ranks`: what joins the processes of a job that train together, and what they share, as in
+    `mx.memplan.Ranks(link="10Gbit/s")`. How many there are is the store's to say. Without it ranks may share
+    the states of the optimizer within a budget, but not the weights: where they share these, all ranks call
+    `get_params`, `save_params`, `forward` and `score`.
     """
 
     def __init__(
@@ -89,8 +89,7 @@ class Module(BoundModule):
         offload: Offload = None,
         streams: int = 1,
         narrow_params: bool = False,
-        link: str | None = None,
-        shard: str = "auto",
+        ranks: Ranks | None = None,
     ) -> None:
         contexts = contexts_of(context)
         work_loads = work_loads_of(work_load_list, len(contexts))
@@ -108,17 +107,13 @@ class Module(BoundModule):
         device_of(device)  # these raise now what binding would raise later
         host_link(offload)
         check_streams(streams)
-        RankLink.of(link)
-        check_shard(shard)
         training = Training(names, fused_update, LossScale.of(loss_scale, amp), logger_of(logger))
         options = dict(
             amp=amp_dtype(amp),
             device=device,
             offload=offload,
             streams=streams,
-            ranks=1,
-            link=link,
-            shard="none",
+            ranks=Ranks(),
         )
         if narrow_params and amp is None:
             raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
@@ -128,7 +123,8 @@ class Module(BoundModule):
             binding = ParallelBinding(symbol, contexts, work_loads, names, **options)
         binding.narrow_params = narrow_params
         binding.places = group2ctxs
-        training.shard = shard
+        if ranks is not None:
+            training.among = ranks
         super().__init__(binding, training, budgets, logger)
         self._compression_params = compression_params  # of gradients, where other ranks share the store
         self._context = contexts  # a list in MXNet, whose programs read it
@@ -416,8 +412,14 @@ class Module(BoundModule):
 
     @property
     def resume_bytes(self) -> int:
-        args, aux = self._parameters()
-        return states.nbytes([*args.values(), *aux.values(), *self._training.updater.states.values()])
+        args, aux = self._binding.arg_dict, self._binding.mean_aux_dict
+        return states.nbytes(
+            [
+                *(args[n] for n in self._names.parameters),
+                *aux.values(),
+                *self._training.updater.states.values(),
+            ]
+        )
 
     def resume_moment(self, train_data: Any) -> resume.Moment:
         return resume.Moment.of(train_data, self._context)
@@ -434,7 +436,9 @@ class Module(BoundModule):
         together = self._training.have_in_common(prefix)
         if together:
             self._training.agree("The position to go on from", f"epoch {epoch}, batch {nbatch}")
-        resume.save(prefix, epoch, nbatch, *self._parameters(), state, moment, scale, together)
+        have, parts, aux = self._binding.arg_dict, self._binding.of_ranks, self._binding.mean_aux_dict
+        args = {n: shards.Shard(have[n], parts[n]) if n in parts else have[n] for n in self._names.parameters}
+        resume.save(prefix, epoch, nbatch, args, aux, state, moment, scale, together)
 
     def load_resume_state(self, prefix: str, train_data: Any) -> tuple[int, int] | None:
         """Continue from PREFIX.resume: (epoch, batches done in it); None if there is no such file.

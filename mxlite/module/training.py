@@ -15,12 +15,13 @@ import numpy as np
 
 from .. import dist
 from ..comm import current
-from ..core import BindError, MemoryBudgetError, OpAttributeError
+from ..core import BindError, MemoryBudgetError, OpAttributeError, StateError
 from ..core.wanted import wanted
 from ..dist.exchange import broadcast_into
 from ..dist.job import differing
 from ..executor import Executor
 from ..executor.request.amp import LossScale as Asked
+from ..memplan import Ranks
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .kvstore import KVStore
@@ -47,7 +48,8 @@ class Training:
         self.parameters = names.parameters
         self.fixed = names.fixed
         self.fused = fused
-        self.shard = "auto"  # what ranks share, see BindRequest
+        # Programs for MXNet may call get_params on one rank alone: without a word weights stay whole.
+        self.among = Ranks(shard="auto-optimizer")
         self.in_buckets = False  # of a BucketingModule: ranks may be in different ones
         self.awaits = False
         self.samples: int | None = None
@@ -132,10 +134,18 @@ class Training:
 
     def start(self, optimizer: Any, store: KVStore | None, binding: Binding) -> None:
         """Train with this optimizer from now on, with new states. Nothing changes if no plan has room."""
+        if shared := [n for n in binding.of_ranks if n in self.index]:
+            raise StateError(
+                f"Ranks share {len(shared)} weights of this module, {shared[0]!r} among them: for another "
+                f"optimizer or store bind it anew, with what get_params gives."
+            )
         before = self.optimizer, self._updater, binding.group.extra, self._store
         options, self._store = dict(binding.options), store
-        shard = self.shard if self.shard != "auto" or binding.group.budget else "none"
-        binding.options |= {"ranks": self.ranks, "shard": shard}
+        among, count = self.among, self.ranks
+        if among.count not in (1, count):
+            raise BindError(f"Module: ranks is for {among.count} ranks, but the store has {count}.")
+        shard = "none" if among.shard.startswith("auto") and not binding.group.budget else among.shard
+        binding.options["ranks"] = Ranks(count, among.link, shard)
         try:
             self._start(optimizer, binding)
         except MemoryBudgetError:
@@ -143,21 +153,15 @@ class Training:
             binding.options |= options
             raise
         # Programs for other shapes have the same arrays as this one.
-        shares = binding.executor.shares_states
-        binding.options["shard"] = "optimizer" if shares else "none"
-        self.updater.shared = self._shared(binding.executor) if shares else {}
+        parts = binding.executor.parts
+        shard = "none" if not parts else "optimizer" if parts.keys().isdisjoint(self.index) else "weights"
+        binding.options["ranks"] = Ranks(count, among.link, shard)
+        binding.options["parts"] = frozenset(n for n in parts if n in self.index)  # for evaluation
+        states_of = (n for n in binding.executor.optimizer_states if n in parts)
+        self.updater.shared = {self.index[n.rpartition(":")[0]]: parts[n] for n in states_of}
         self.fill_store(binding)
         if self.ranks > 1:
             self._join_ranks(binding)
-
-    def _shared(self, executor: Executor) -> dict[int, tuple[int, ...]]:
-        """The shapes of weights, by index, of whose states each rank keeps parts."""
-        weights, found = executor.arg_dict, {}
-        for name, state in executor.optimizer_states.items():
-            parameter = name.rpartition(":")[0]
-            if state.shape != weights[parameter].shape:
-                found[self.index[parameter]] = weights[parameter].shape
-        return found
 
     @property
     def ranks(self) -> int:
@@ -187,9 +191,10 @@ class Training:
         """Begin as all other ranks do: with the same plan, and with the parameters of rank 0."""
         self.agree("The step", *self._in_common(binding))
         for name in self.parameters:
-            broadcast_into(binding.arg_dict[name])
+            broadcast_into(binding.whole.get(name, binding.arg_dict[name]))
         for state in binding.aux_dict.values():
             broadcast_into(state)
+        binding.take_parts()
         binding.refresh_masters()
 
     def _in_common(self, binding: Binding) -> list[str]:

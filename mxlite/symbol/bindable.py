@@ -13,8 +13,7 @@ from ..graph import Graph, Shape
 if TYPE_CHECKING:
     from ..executor import Calibration, Executor
     from ..executor.request.bind_request import Offload
-    from ..memplan import Device, MemoryPlan
-    from ..memplan.cost.rank_link import RankLink
+    from ..memplan import Device, MemoryPlan, Ranks
 
 
 class Bindable:
@@ -41,9 +40,7 @@ class Bindable:
         loss_scale: float | None = None,
         device: Device | str | None = None,
         offload: Offload = None,
-        ranks: int = 1,
-        link: RankLink | str | None = None,
-        shard: str = "auto",
+        ranks: Ranks | int = 1,
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
@@ -55,6 +52,7 @@ class Bindable:
         The rest is as in `simple_bind`.
         """
         from ..executor import BindRequest, memory_plan
+        from ..memplan import Ranks
 
         request = BindRequest(
             self.graph,
@@ -69,9 +67,7 @@ class Bindable:
             loss_scale=loss_scale,
             device=device,
             offload=offload,
-            ranks=ranks,
-            link=link,
-            shard=shard,
+            ranks=Ranks.of(ranks),
         )
         return memory_plan(request)
 
@@ -140,9 +136,7 @@ class Bindable:
         plan: MemoryPlan | None = None,
         offload: Offload = None,
         streams: int = 1,
-        ranks: int = 1,
-        link: RankLink | str | None = None,
-        shard: str = "auto",
+        ranks: Ranks | int = 1,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -161,8 +155,8 @@ class Bindable:
         offload: within a budget, arrays that backward needs may wait in host memory: "auto", or at most so
         many bytes. On mx.cpu() that is a simulation, and saves nothing.
         streams: streams of kernels that a GPU may run in parallel, where the plan leaves them unordered.
-        ranks: processes of the job; an update inside the step then sums its gradients over them. link: what
-        carries these, as "10Gbit/s" or "20GB/s,5us": updates wait so long for their sums.
+        ranks: processes of the job, over which an update inside the step then sums its gradients: their
+        number, or a `mx.memplan.Ranks`, which also says what joins them, and what they share.
         group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
         """
         if group2ctx is not None:
@@ -172,6 +166,7 @@ class Bindable:
         if shared_buffer:
             raise MXLiteError("shared_buffer is not supported: a program has arrays of its own.")
         from ..executor import BindRequest, simple_bind
+        from ..memplan import Ranks
 
         request = BindRequest(
             self.graph,
@@ -186,9 +181,7 @@ class Bindable:
             device=device,
             offload=offload,
             streams=streams,
-            ranks=ranks,
-            link=link,
-            shard=shard,
+            ranks=Ranks.of(ranks),
         )
         made = simple_bind(request, shared_exec=shared_exec, plan=plan)
         if group2ctx is not None:
@@ -212,7 +205,7 @@ class Bindable:
         plan: MemoryPlan | None = None,
         offload: Offload = None,
         streams: int = 1,
-        ranks: int = 1,
+        ranks: Ranks | int = 1,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
@@ -222,6 +215,7 @@ class Bindable:
         if group2ctx is not None:
             on_one_device(group2ctx, ctx or current_context())
         from ..executor import bind, BindRequest
+        from ..memplan import Ranks
 
         request = BindRequest(
             self.graph,
@@ -235,7 +229,7 @@ class Bindable:
             device=device,
             offload=offload,
             streams=streams,
-            ranks=ranks,
+            ranks=Ranks.of(ranks),
         )
         arrays = dict(args_grad=args_grad, aux_states=aux_states)
         return bind(request, args, **arrays, shared_exec=shared_exec, plan=plan)

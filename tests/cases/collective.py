@@ -52,6 +52,22 @@ ROWS: dict[str, Case] = {
         mxnet=_NONE,
         large=[(60_000, 3, 2, 2), (3,), (3,)],
     ),
+    "_gather_over_ranks": Case(
+        find_op("_gather_over_ranks"),
+        {"shape": "(3, 4)", "ranks": 1, "length": 12},
+        [(12,)],
+        mxnet=_NONE,
+        large=[(600_000,)],
+        large_attrs={"shape": "(3, 200000)", "length": 600_000},
+    ),
+    "_scatter_over_ranks": Case(
+        find_op("_scatter_over_ranks"),
+        {"shape": "(3, 4)", "ranks": 1, "length": 12},
+        [(3, 4)],
+        mxnet=_NONE,
+        large=[(3, 200_000)],
+        large_attrs={"shape": "(3, 200000)", "length": 600_000},
+    ),
     "_sharded_update": Case(
         find_op("_sharded_update"),
         find_op("_sharded_update").Attrs(4, _SGD, parse_attrs(_SGD, {"momentum": 0.9, "row": 1}), 1, 1),

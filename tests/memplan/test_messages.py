@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 import mxlite as mx
-from mxlite.memplan import check
+from mxlite.memplan import check, Ranks
 from mxlite.memplan.cost.rank_link import RankLink
 from mxlite.memplan.order.messages import overlapped, with_message_times
 from mxlite.memplan.problem import Problem, Task, Value
 
-LINK = RankLink(bytes_per_s=1e6, latency_s=0.0)
+LINK = Ranks(2, RankLink(bytes_per_s=1e6, latency_s=0.0))
 """A sum of 1000 bytes over two ranks takes 1 ms."""
 
 
@@ -25,7 +25,8 @@ def backward(seconds, updates=True):
         g, s = len(values), len(values) + 1
         values += [Value(f"g{i}", 1000), Value(f"sum{i}", 1000), Value(f"token{i}", 4)]
         tasks.append(Task(f"d{i}", "d", (0,), (g,), seconds=seconds))
-        tasks.append(Task(f"m{i}", "_sum", (g, *token), (s, s + 1), ((s, g),), exchanges=1000))
+        sums = dict(exchanges=1000, recomputable=False)
+        tasks.append(Task(f"m{i}", "_sum", (g, *token), (s, s + 1), ((s, g),), **sums))
         token = (s + 1,)
         late.append(Task(f"u{i}", "u", (s,), (), update=True, seconds=1e-5))
     return Problem((*tasks, *(late if updates else ())), tuple(values), 1)
@@ -41,15 +42,15 @@ def ordered(problem, order):
 
 def test_a_message_has_its_place_where_it_ends():
     problem = backward(0.0005)  # two kernels take as long as a message
-    order = names(problem, overlapped(problem, LINK, 2))
+    order = names(problem, overlapped(problem, LINK))
     assert order == ["loss", "d0", "d1", "d2", "m0", "d3", "m1", "m2", "m3", "u0", "u1", "u2", "u3"]
 
 
 def test_kernels_wait_for_no_message_that_is_over():
     problem = backward(0.002)
-    order = overlapped(problem, LINK, 2)
+    order = overlapped(problem, LINK)
     assert names(problem, order)[:7] == ["loss", "d0", "d1", "m0", "d2", "m1", "d3"]
-    timed = with_message_times(ordered(problem, order), LINK, 2)
+    timed = with_message_times(ordered(problem, order), LINK)
     waits = {t.name: t.seconds for t in timed.tasks if t.exchanges}
     assert waits == {
         "m0": 0,
@@ -60,7 +61,7 @@ def test_kernels_wait_for_no_message_that_is_over():
 
 
 def test_without_overlap_kernels_wait_for_each_message():
-    timed = with_message_times(backward(0.002), LINK, 2)
+    timed = with_message_times(backward(0.002), LINK)
     assert [t.seconds for t in timed.tasks if t.exchanges] == pytest.approx([0.001] * 4)
 
 
@@ -68,14 +69,14 @@ def test_who_reads_a_sum_comes_behind_it():
     problem = backward(0.0001)
     reader = Task("look", "look", (problem.tasks[2].outputs[0],), (), seconds=0.0)
     problem = replace(problem, tasks=(*problem.tasks[:5], reader, *problem.tasks[5:]))
-    order = names(problem, overlapped(problem, LINK, 2))
+    order = names(problem, overlapped(problem, LINK))
     assert order.index("m0") < order.index("look") < order.index("m1")
 
 
 def test_an_order_for_messages_stays_when_it_is_made_again():
     problem = backward(0.0005)
-    once = ordered(problem, overlapped(problem, LINK, 2))
-    again = overlapped(with_message_times(once, LINK, 2), LINK, 2)
+    once = ordered(problem, overlapped(problem, LINK))
+    again = overlapped(with_message_times(once, LINK), LINK)
     assert again == tuple(range(len(once.tasks)))
 
 
@@ -101,10 +102,10 @@ def net():
     return mx.sym.SoftmaxOutput(x, name="softmax")
 
 
-def plan(ranks, budget=None, **how):
+def plan(ranks, budget=None):
     shapes = dict(data=(64, 256), softmax_label=(64,))
     found = net().memory_plan(
-        mx.cpu(), optimizer=mx.optimizer.Adam(), ranks=ranks, memory_budget=budget, **how, **shapes
+        mx.cpu(), optimizer=mx.optimizer.Adam(), ranks=ranks, memory_budget=budget, **shapes
     )
     check(found)
     return found
@@ -116,9 +117,9 @@ def test_ranks_share_the_states_only_where_a_budget_asks_for_it():
     tight = plan(4, four.peak_bytes - four.breakdown["optimizer"] // 2)
     assert tight.breakdown["optimizer"] < 0.3 * four.breakdown["optimizer"]
     assert "updates that ranks share" in tight.summary() and "messages to ranks" in four.summary()
-    assert plan(4, shard="optimizer").breakdown["optimizer"] == tight.breakdown["optimizer"]
+    assert plan(Ranks(4, shard="optimizer")).breakdown["optimizer"] == tight.breakdown["optimizer"]
     with pytest.raises(mx.MemoryBudgetError):
-        plan(4, tight.budget_bytes, shard="none")
+        plan(Ranks(4, shard="none"), tight.budget_bytes)
 
 
 def test_a_refused_budget_names_the_ranks_that_would_do():
@@ -128,8 +129,8 @@ def test_a_refused_budget_names_the_ranks_that_would_do():
 
 
 def test_a_slow_link_is_waited_for_where_bytes_are_short():
-    most = plan(4, link="1GB/s", shard="none")
-    least = plan(4, most.peak_bytes - 300_000, link="1GB/s", shard="none")
+    most = plan(Ranks(4, "1GB/s", "none"))
+    least = plan(Ranks(4, "1GB/s", "none"), most.peak_bytes - 300_000)
     assert least.problem.instead == "kernels that wait for messages"
     assert least.peak_bytes < most.peak_bytes
 
@@ -139,7 +140,32 @@ def test_what_was_planned_for_ranks_is_not_run_by_one_process():
         net().simple_bind(mx.cpu(), optimizer=mx.optimizer.SGD(), ranks=2, data=(4, 256), softmax_label=(4,))
 
 
-@pytest.mark.parametrize("wrong", [{"ranks": 0}, {"ranks": True}, {"ranks": 2.0}, {"shard": "weights"}])
+@pytest.mark.parametrize("wrong", [{"count": 0}, {"count": True}, {"count": 2.0}, {"shard": "states"}])
 def test_what_cannot_be_is_refused(wrong):
     with pytest.raises(mx.BindError, match=r"ranks must be a number|shard must be one of"):
-        net().memory_plan(mx.cpu(), data=(4, 256), **wrong)
+        Ranks(**wrong)
+
+
+def test_ranks_share_weights_where_a_budget_asks_for_it():
+    states, weights = plan(Ranks(4, shard="optimizer")), plan(Ranks(4, "20GB/s", "weights"))
+    assert weights.breakdown["arguments"] < 0.3 * states.breakdown["arguments"]
+    assert weights.breakdown["optimizer"] == states.breakdown["optimizer"]
+    gathers = [t for t in weights.problem.tasks if t.op == "_gather_over_ranks"]
+    assert len(gathers) == 6 and all(t.recomputable and t.trips == 1 and t.seconds > 0 for t in gathers)
+    # A budget below what shared states need: weights are gathered, and gathered again.
+    budget = int(0.8 * weights.peak_bytes)
+    with pytest.raises(mx.MemoryBudgetError):
+        plan(Ranks(4, "20GB/s", "auto-optimizer"), budget)
+    tight = plan(Ranks(4, "20GB/s"), budget)
+    assert tight.problem.instead.startswith("weights shared by the ranks")
+    again = [tight.problem.tasks[t].op for t, k in zip(tight.schedule.task, tight.schedule.copy) if k]
+    count = again.count("_gather_over_ranks")
+    assert count and f"6 are weights that ranks share, {6 + count} times gathered" in tight.summary()
+    steps = [tight.problem.tasks[t] for t in tight.schedule.task]
+    updated = {t.mutates[0]: s for s, t in enumerate(steps) if t.update}
+    reads = [(s, t.inputs[0]) for s, t in enumerate(steps) if t.op == "_gather_over_ranks"]
+    assert all(s < updated[v] for s, v in reads), "a weight is gathered behind its update"
+    # A budget that both fit: the faster one is taken, which gathers nothing.
+    assert not any(
+        t.op == "_gather_over_ranks" for t in plan(Ranks(4, "20GB/s"), states.peak_bytes).problem.tasks
+    )

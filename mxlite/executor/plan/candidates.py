@@ -35,6 +35,7 @@ from .lazy_steps import LazySteps
 from .lower import lower, Lowered
 from .metrics import with_metrics
 from .rank_norms import norms_over_ranks
+from .rank_weights import shared_weights, with_gathered_weights
 from .step import check_grad_req, forward_step, input_names, PlannedStep, training_step
 
 Advise = Callable[[MemoryBudgetError, Mapping[str, int]], str]
@@ -51,13 +52,16 @@ ANOTHER_ORDER = "tasks in another order"
 SHARDED = "optimizer states shared by the ranks"
 """Name of the step in which each rank keeps a part of them."""
 
+GATHERED = "weights shared by the ranks"
+"""Name of the step in which each rank keeps a part of large weights, too."""
+
 WAITING = "kernels that wait for messages"
 """Name of the step whose updates come as soon as their sums over ranks."""
 
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only", "ranks", "rank_link", "shard",
+    "forward_only", "ranks", "parts",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -93,7 +97,9 @@ class Candidates:
     in_place: bool = True
     knows_inputs: bool = True
     made: list[Candidate] = field(default_factory=list, init=False, repr=False)
-    _inference: dict[bool, tuple[Lowered, MemoryPlan]] = field(default_factory=dict, init=False, repr=False)
+    _inference: dict[tuple[bool, bool], tuple[Lowered, MemoryPlan]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
     def of_inputs(cls, request: BindRequest, **more: Any) -> Candidates:
@@ -166,7 +172,7 @@ class Candidates:
         """That graph as rewritten by the backend for training."""
         if self.request.forward_only:
             return self._optimized(self.looked.forward, False)
-        training, ranks = self.looked.training, self.request.ranks
+        training, ranks = self.looked.training, self.request.ranks.count
         return self._optimized(training if ranks == 1 else norms_over_ranks(training, ranks), True)
 
     def _optimized(self, graph: Graph, train: bool) -> Graph:
@@ -190,23 +196,42 @@ class Candidates:
 
     @cached_property
     def usual_step(self) -> PlannedStep:
-        return self._step(self.simple, self.request.shard == "optimizer" and self.request.may_shard)
+        return self._step(self.simple, self.usual_shard)
 
-    def _step(self, graph: Graph, shard: bool = False) -> PlannedStep:
-        """The training step for `graph`; `shard`: ranks share the optimizer's states."""
+    @property
+    def usual_shard(self) -> str:
+        """What ranks share in the usual step."""
+        shard = self.request.ranks.shard
+        may = self.request.may_shard or self.request.parts
+        return shard if may and not shard.startswith("auto") else "none"
+
+    @cached_property
+    def shared(self) -> frozenset[str]:
+        """Arguments of which each rank keeps a part where ranks share weights."""
+        rule = self.request.rule
+        if rule is None or not self.trains:
+            return self.request.parts
+        return shared_weights(self.simple, self.requests, rule)
+
+    def _step(self, graph: Graph, shard: str = "none") -> PlannedStep:
+        """The training step for `graph`, in which ranks `shard` something."""
+        if shard == "weights":
+            graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
         if not self.trains:
             return forward_step(graph, self.data, train=not self.request.forward_only)
         rule, scale, looked = self.request.rule, self.request.scale, self.looked
         scaling = None if scale is None else scale.in_step()
-        told = looked.count, looked.points, self.request.ranks, shard
+        told = looked.count, looked.points, self.request.ranks.count, shard == "optimizer"
         step = training_step(graph, self.data, self.requests, rule, scaling, *told)
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
-    def _infer(self, constants: bool) -> tuple[Lowered, MemoryPlan]:
-        """Inference, lowered and planned."""
-        found = self._inference.get(constants)
+    def _infer(self, constants: bool, gathers: bool) -> tuple[Lowered, MemoryPlan]:
+        """Inference, lowered and planned; `gathers`: with the weights that ranks share."""
+        found = self._inference.get((constants, gathers))
         if found is None:
             graph = self._optimized(self.looked.forward, False)
+            if gathers:
+                graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
             step = forward_step(graph, self.data, train=False)
             like = None if self.like is None else self.like[1]
             in_place = self.in_place and not guard.on
@@ -214,7 +239,7 @@ class Candidates:
             plan = plan_memory(lowered.problem, strategy=self.request.strategy, template=self.template)
             if (self.trains or self.request.budget is not None) and self.request.strategy == "sharing":
                 plan = leanest(plan)  # training shares its arena, and could not have less
-            found = self._inference[constants] = lowered, plan
+            found = self._inference[constants, gathers] = lowered, plan
         return found
 
     def _lowered(
@@ -225,7 +250,7 @@ class Candidates:
         # steps of training change them.
         only_runs = not self.trains and not self.request.forward_only and self.request.watch is None
         keeps = light and self.knows_inputs and only_runs
-        infer, infer_plan = self._infer(keeps)
+        infer, infer_plan = self._infer(keeps, step.gathers)
         held = constant_bytes(infer.step) if keeps else 0
         found = lower(
             step,
@@ -246,13 +271,13 @@ class Candidates:
 
     def _beside_messages(self, lowered: Lowered, overlap: bool = True) -> Lowered:
         """`lowered` with the times of its messages to other ranks, in an order in which they `overlap`."""
-        link, ranks = self.request.rank_link, self.request.ranks
-        if ranks == 1 or link is None:
+        ranks = self.request.ranks
+        if ranks.count == 1:
             return lowered
         if overlap:
-            order = overlapped(lowered.problem, link, ranks)
+            order = overlapped(lowered.problem, ranks)
             lowered = lowered.in_order(tuple(lowered.order[t] for t in order))
-        return replace(lowered, problem=with_message_times(lowered.problem, link, ranks))
+        return replace(lowered, problem=with_message_times(lowered.problem, ranks))
 
     def steps(self, order: Lowered | None, free: bool, bounded: bool, advise: Advise) -> LazySteps:
         """Without a budget and within one; each says whether its step is light. `advise`: see LazySteps."""
@@ -267,25 +292,29 @@ class Candidates:
         less may be that, as it also moves less.
         """
         usual = self._lowered(self.usual_step, order, light)
-        alone = usual.order if self.request.ranks == 1 else reorder(usual.listed, usual.step.num_constant)
+        alone = (
+            usual.order if self.request.ranks.count == 1 else reorder(usual.listed, usual.step.num_constant)
+        )
         found = [(usual.problem, "")]
         low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)
         for variant in low_memory.of(Stage.FORWARD_VARIANT):
             if (other_graph := low_memory.apply(variant, simple).graph) is not self.simple:
-                lowered = self._lowered(self._step(other_graph), order, light)
+                lowered = self._lowered(self._step(other_graph, self.usual_shard), order, light)
                 found.append((lowered.problem, variant.instead))
         made = rewrite.Step.of(usual.step.graph, usual.step.storage, usual.step.num_forward)
         for variant in low_memory.of(Stage.STEP_VARIANT):
             if variant.applies(made) and variant.pays(made):
                 lowered = self._lowered(self.usual_step, order, light, variant)
                 found.append((lowered.problem, variant.instead))
-        if self.request.ranks > 1:
+        if self.request.ranks.count > 1:
             found.append((self._in_order(usual, alone, overlap=False), WAITING))
-        if self.request.shard == "auto" and self.request.may_shard:
-            sharded = self._lowered(self._step(self.simple, shard=True), order, light)
-            found.append((sharded.problem, SHARDED))
-            order_alone = reorder(sharded.listed, sharded.step.num_constant)
-            found.append((self._in_order(sharded, order_alone, overlap=False), f"{SHARDED}, {WAITING}"))
+        if self.request.ranks.shard.startswith("auto") and self.request.may_shard:
+            kinds = (("optimizer", SHARDED), ("weights", GATHERED))
+            for shard, name in kinds if self.request.ranks.shard == "auto" else kinds[:1]:
+                sharded = self._lowered(self._step(self.simple, shard), order, light)
+                found.append((sharded.problem, name))
+                order_alone = reorder(sharded.listed, sharded.step.num_constant)
+                found.append((self._in_order(sharded, order_alone, overlap=False), f"{name}, {WAITING}"))
         first, how = min(found, key=lambda pair: pair[0].step_seconds)
         yield first
         other = reorder_within(usual.listed, alone, usual.step.num_constant)

@@ -103,8 +103,8 @@ def summed_over_ranks(
 
 
 def tokens_of(graph: Graph) -> list[Entry]:
-    """The tokens of all messages, in their order. They have storage of their own: in the arena a token would
-    lie where something else was until just before, and its message would have to wait for that.
+    """The tokens of all messages that have one, in their order. They have storage of their own: in the arena
+    a token would lie where something else was until just before, and its message would have to wait for that.
     """
-    makers = (n for n in graph.nodes if n.op is not None and n.op.exchanged(n.attrs))
+    makers = (n for n in graph.nodes if n.op is not None and n.op.exchanged(n.attrs) and n.op.trips == 2)
     return [Entry(n, n.num_outputs - 1) for n in makers]

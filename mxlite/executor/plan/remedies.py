@@ -20,7 +20,7 @@ from ...core.cached import cached_property
 from ...core.errors import MemoryBudgetError, MXLiteError
 from ...core.table import percent
 from ...graph import Entry, Graph, Shape, UpdateRule
-from ...memplan import MemoryPlan
+from ...memplan import MemoryPlan, Ranks
 from ...memplan.holders import short
 from ...memplan.refusal import PER_BATCH
 from ...ops import find_op
@@ -33,6 +33,14 @@ from .step import input_names
 WORK = 1500  # tasks in all plans made for one error
 ORDINALS = ("first", "second", "third", "fourth")
 RANKS = 64  # at most, of those that are tried
+SHARED = (
+    ("auto-optimizer", "the optimizer's states, each with such a batch (kvstore='dist_sync')"),
+    (
+        "auto",
+        "weights, too (ranks=mx.memplan.Ranks() of Module; each with such a batch, kvstore='dist_sync')",
+    ),
+)
+"""What ranks may share, as `Ranks.shard` and in words."""
 PLANS = 12  # tries at most, however small the networks
 
 Fixed = Mapping[str, int]
@@ -351,29 +359,38 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
 
 
 def _ranks(q: Question, ask: _Asker) -> Iterator[str]:
-    """The least number of ranks that make it fit by sharing the optimizer's states."""
+    """The least number of ranks that make it fit by sharing the optimizer's states, and perhaps weights."""
     asked = q.largest.request
     states = q.lowered.problem.fixed_bytes.get("optimizer", 0)
     if q.apart or asked.rule is None or not (states and asked.rule.splits) or asked.scale is not None:
         return
 
-    def over(ranks: int) -> Change:
-        return lambda c: c.asking(ranks=ranks) if c.trains else c
+    named = None
+    for shard, shared in SHARED:
+        low, high, fits = _least_ranks(asked.ranks, ask, shard)
+        if fits is not None and (named is None or high < named):
+            named, rest = high, f"; {low} do not" if 1 < low == high - 1 else ""
+            yield f"{high} ranks that share {shared}: {_fits(fits)}{rest}"
+    if named is not None:
+        return
+    spare = states - (q.error.least_feasible_bytes - q.error.budget_bytes)
+    if low == asked.ranks.count and 0 < states < RANKS * spare:
+        yield f"{-(-states // spare)} ranks that share {SHARED[0][1]}: fits by an estimate"
 
-    low, high, fits = asked.ranks, 0, None
+
+def _least_ranks(now: Ranks, ask: _Asker, shard: str) -> tuple[int, int, Outcome | None]:
+    """The most ranks known not to do, the least that do where these `shard` something, and the outcome."""
+
+    def over(count: int) -> Change:
+        return lambda c: c.asking(ranks=replace(now, count=count, shard=shard)) if c.trains else c
+
+    low, high, fits = now.count, 0, None
     while (guess := 2 * low if fits is None else (low + high) // 2) <= RANKS and low + 1 != high:
         if not ask.may(over(guess)):
             break
         tried = ask.fitting(over(guess))
         low, high, fits = (guess, high, fits) if tried is None else (low, guess, tried)
-    what = "{} ranks that share the optimizer's states, each with such a batch (kvstore='dist_sync')"
-    if fits is not None:
-        rest = f"; {low} do not" if 1 < low == high - 1 else ""
-        yield f"{what.format(high)}: {_fits(fits)}{rest}"
-        return
-    spare = states - (q.error.least_feasible_bytes - q.error.budget_bytes)
-    if low == asked.ranks and 0 < states < RANKS * spare:
-        yield f"{what.format(-(-states // spare))}: fits by an estimate"
+    return low, high, fits
 
 
 @dataclass(frozen=True)

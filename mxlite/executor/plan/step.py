@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ...core import BindError, is_floating, nearest, UnknownNameError
+from ...core.cached import cached_property
 from ...core.dtype import float32
 from ...graph import (
     backward,
@@ -107,6 +108,28 @@ class PlannedStep:
     points: tuple[tuple[str, Key], ...] = ()
     previews: frozenset[Node] = frozenset()
 
+    @cached_property
+    def parts(self) -> Mapping[str, Shape]:
+        """Variables of which each rank of a job keeps the parts that it adds up, with the shapes of the whole
+        arrays: see `comm.own_parts`.
+        """
+        gather, update = find_op("_gather_over_ranks"), find_op("_sharded_update")
+        found: dict[str, Shape] = {}
+        for node in self.graph.nodes:
+            if node.op is gather:
+                found[node.inputs[0].node.name] = node.attrs.shape
+            elif node.op is update:
+                states = node.inputs[2 : 2 + node.attrs.states]
+                found |= dict.fromkeys((e.node.name for e in states), self.graph.shapes[node.inputs[0]])
+        names = (str(k[1]) for k, c in self.category.items() if c == "optimizer")
+        return found | {n: found[w] for n in names if (w := n.rpartition(":")[0]) in found}
+
+    @property
+    def gathers(self) -> bool:
+        """True if each rank keeps only a part of some weights."""
+        gather = find_op("_gather_over_ranks")
+        return any(n.op is gather for n in self.graph.nodes)
+
 
 @dataclass
 class _Owned:
@@ -180,7 +203,8 @@ def training_step(
 
     With `scaling` too, an update that overflows is skipped. Outputs beyond the first `count` are only
     watched; so are the gradients at the nodes called `points` (see `watch.py`). Updates read gradients that
-    are summed over `ranks`; with `shard` each rank keeps only a part of the states of large weights.
+    are summed over `ranks`; with `shard` each rank keeps only a part of the states of large weights. A weight
+    that is gathered is updated by its part of the sum.
     """
     graph, storage = _own_outputs(graph)
     owned = _own_variables(graph, inputs)
@@ -263,9 +287,10 @@ def _over_ranks(
     token: tuple[Entry, ...] = ()
     if rule is not None:
         trained, parts, token = with_sharded_updates(trained, rule, found, flags, hyper, ranks)
-    entries = [*(g for w, g in found if w not in parts), *flags.values()]
+    scatter = find_op("_scatter_over_ranks")  # whose outputs are sums already
+    entries = [*(g for w, g in found if w not in parts and g.node.op is not scatter), *flags.values()]
     trained, total = summed_over_ranks(trained, entries, ranks, token)
-    summed = [(w, g if w in parts else total[g]) for w, g in found]
+    summed = [(w, total.get(g, g)) for w, g in found]
     return trained, summed, {w: total[f] for w, f in flags.items()}, parts
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from ...core import BindError, BudgetError, Context, nearest, parse_bytes
 from ...graph import Graph, Shape, UpdateRule
-from ...memplan import Device, HostLink, STRATEGIES
-from ...memplan.cost.rank_link import RankLink
+from ...memplan import Device, HostLink, Ranks, STRATEGIES
+from ...memplan.cost.ranks import ALONE
 from ..plan.metrics import Counted
 from .amp import amp_dtype, LossScale
 from .watch import Watch
@@ -25,8 +25,6 @@ from .watch import Watch
 Shapes = Mapping[str, Shape]
 
 MOST_STREAMS = 16  # of kernels
-SHARDS = ("auto", "none", "optimizer")
-MOST_RANKS = 65536  # of a job
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +38,8 @@ class BindRequest:
     `offload` is how much may wait in host memory, `host` the planner's form of it. `streams` are for kernels
     on a GPU. `metrics` are what a training step adds up besides, see `metrics.py`; `watch` says which inner
     results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
-    forward(is_train=False) is all that may be run. `ranks` is the number of processes, each with a batch of
-    its own, over which an update inside the step sums its gradients; `link` is what carries them, such as
-    "10Gbit/s", and `rank_link` the planner's form of it. `shard`: "optimizer" if each rank keeps only a part
-    of the optimizer's states, "none", or "auto" for whichever is faster within the budget.
+    forward(is_train=False) is all that may be run. `ranks` are the processes that train together;
+    `parts` names the weights of which each keeps a part, where there is no update that tells.
     """
 
     graph: Graph
@@ -63,14 +59,12 @@ class BindRequest:
     metrics: Sequence[Counted] = ()
     watch: Watch | None = None
     forward_only: bool = False
-    ranks: int = 1
-    link: RankLink | str | None = None
-    shard: str = "auto"
+    ranks: Ranks = ALONE
+    parts: frozenset[str] = frozenset()
     budget: int | None = field(init=False)
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
     host: HostLink | None = field(init=False)
-    rank_link: RankLink | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises what is wrong with the options: BindError, BudgetError, DTypeError."""
@@ -80,8 +74,6 @@ class BindRequest:
                 f"{nearest(self.strategy, STRATEGIES)}"
             )
         check_streams(self.streams)
-        check_ranks(self.ranks)
-        check_shard(self.shard)
         amp = amp_dtype(self.amp)
         checked = dict(
             amp=amp,
@@ -89,7 +81,6 @@ class BindRequest:
             scale=LossScale.of(self.loss_scale, amp, self.optimizer is not None),
             rule=update_rule(self.optimizer),
             host=host_link(self.offload),
-            rank_link=None if self.ranks == 1 and self.link is None else RankLink.of(self.link),
         )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -98,27 +89,14 @@ class BindRequest:
     def may_shard(self) -> bool:
         """True if ranks can share the optimizer's states; a loss scale looks at whole sums."""
         rule = self.rule
-        return (
-            self.ranks > 1 and rule is not None and rule.splits and bool(rule.states) and self.scale is None
-        )
+        several = self.ranks.count > 1 and self.scale is None
+        return several and rule is not None and rule.splits and bool(rule.states)
 
 
 def check_streams(streams: int) -> None:
     """Raise BindError if there cannot be so many."""
     if isinstance(streams, bool) or not isinstance(streams, int) or not 1 <= streams <= MOST_STREAMS:
         raise BindError(f"streams must be a number from 1 to {MOST_STREAMS}, got {streams!r}.")
-
-
-def check_ranks(ranks: int) -> None:
-    """Raise BindError if there cannot be so many."""
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or not 1 <= ranks <= MOST_RANKS:
-        raise BindError(f"ranks must be a number from 1 to {MOST_RANKS}, got {ranks!r}.")
-
-
-def check_shard(shard: str) -> None:
-    """Raise BindError unless it is one of SHARDS."""
-    if shard not in SHARDS:
-        raise BindError(f"shard must be one of {SHARDS}, got {shard!r}.{nearest(str(shard), SHARDS)}")
 
 
 def update_rule(optimizer: Any) -> UpdateRule | None:

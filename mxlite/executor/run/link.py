@@ -59,7 +59,7 @@ def link(
     ctx = request.ctx
     assert ctx is not None
     backend = backend_of(ctx)
-    if request.ranks > 1:
+    if request.ranks.count > 1:
         _check_job(request, backend)
     backend.prepare()
     allocator = Allocator(ctx, backend, unmade(planned, arrays))
@@ -93,15 +93,16 @@ def link(
 
 def _check_job(request: BindRequest, backend: Backend) -> None:
     """Raise BindError if a step that was planned for several ranks cannot be run by this process."""
+    count = request.ranks.count
     if backend.is_remote:
         raise BindError(
-            f"A step for {request.ranks} ranks runs on mx.cpu() so far; for {request.ctx} it can be planned."
+            f"A step for {count} ranks runs on mx.cpu() so far; for {request.ctx} it can be planned."
         )
     comm = current()
-    if comm.size != request.ranks:
+    if comm.size != count:
         raise BindError(
-            f"This step is planned for {request.ranks} ranks, but this process is one of {comm.size}. "
-            f"python -m mxlite.launch -n {request.ranks} PROGRAM starts as many."
+            f"This step is planned for {count} ranks, but this process is one of {comm.size}. "
+            f"python -m mxlite.launch -n {count} PROGRAM starts as many."
         )
 
 

@@ -295,7 +295,8 @@ class Program:
         plan, schedule = self.plan, self.plan.schedule
         if schedule.kinds[s] != RUN:
             return self._copy(views[schedule.outputs[s][0]], views[schedule.inputs[s][0]])
-        scratch = self.arrays[SCRATCH].storage if is_collective(plan, s) else None
+        owned = self.arrays.get(SCRATCH) if is_collective(plan, s) else None
+        scratch = None if owned is None else owned.storage
         return call_of(self.lowered, plan, s, views, block, offsets, self.rng_state, self._state, scratch)
 
 

@@ -9,6 +9,9 @@ lives until then, which is what overlap costs:
     messages        [== sum4 ==][== sum3 ==][== sum2 ==] ...
     order        d4   d3   d2   sum4   d1   sum3   sum2   sum1
 
+A message that may run again, which gathers an array that ranks share, has its reader behind it: kernels wait
+for all of it, the first time and each further one.
+
 The last messages have no kernels left to hide behind: the step takes that much longer. If instead each has
 its place right behind its gradient, kernels wait for all of it: fewer bytes, more time.
 """
@@ -19,11 +22,11 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..cost.rank_link import RankLink
+from ..cost.ranks import Ranks
 from ..problem import Problem, Task
 
 
-def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
+def overlapped(problem: Problem, ranks: Ranks) -> tuple[int, ...]:
     """The tasks of `problem` in an order in which kernels wait for no message that could have ended later.
 
     A permutation: entry i is the number of the task that is to be the i-th. Messages stay in their order.
@@ -40,22 +43,22 @@ def overlapped(problem: Problem, link: RankLink, ranks: int) -> tuple[int, ...]:
         pending.difference_update(tasks[order[-1]].outputs)
 
     for t, task in enumerate(tasks):
-        if task.exchanges:
-            stream = max(_ready(made, task), stream) + link.seconds(task.exchanges, ranks)
+        if task.exchanges and not task.recomputable:
+            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges, task.trips)
             waiting.append((stream, t))
             pending.update(task.outputs)
         else:
             while waiting and (task.update or not pending.isdisjoint(task.inputs)):
                 place()
             order.append(t)
-            clock += task.seconds
+            clock += ranks.seconds(task.exchanges, task.trips) if task.exchanges else task.seconds
             made.update(dict.fromkeys(task.outputs, clock))
         while waiting and waiting[0][0] <= clock:
             place()
     return (*order, *(t for _, t in waiting))
 
 
-def with_message_times(problem: Problem, link: RankLink, ranks: int) -> Problem:
+def with_message_times(problem: Problem, ranks: Ranks) -> Problem:
     """`problem` with the seconds for which its kernels wait for each message, in the order that it has.
 
     A message begins when its last input is made and the message before it is over. O(tasks).
@@ -64,13 +67,15 @@ def with_message_times(problem: Problem, link: RankLink, ranks: int) -> Problem:
     clock = stream = 0.0
     made: dict[int, float] = {}  # when each value is there
     for t, task in enumerate(tasks):
-        if task.exchanges:
-            stream = max(_ready(made, task), stream) + link.seconds(task.exchanges, ranks)
+        if task.exchanges and not task.recomputable:
+            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges, task.trips)
             tasks[t] = replace(task, seconds=max(0.0, stream - clock))
             clock = max(clock, stream)
         else:
-            clock += task.seconds
-        made.update(dict.fromkeys(task.outputs, stream if task.exchanges else clock))
+            if task.exchanges:
+                tasks[t] = replace(task, seconds=ranks.seconds(task.exchanges, task.trips))
+            clock += tasks[t].seconds
+        made.update(dict.fromkeys(task.outputs, clock))
     return replace(problem, tasks=tuple(tasks))
 
 

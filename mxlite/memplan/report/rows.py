@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...core.bytesize import format_bytes
 from ...core.table import percent
+from ..remat.schedule import RUN
 
 if TYPE_CHECKING:
     from ..plan import MemoryPlan
@@ -34,10 +35,15 @@ def rows_of(plan: MemoryPlan) -> tuple[list[Row], list[Row]]:
         rows.append(("of it from the outset", percent(problem.slowdown - 1), problem.instead))
     if problem.costs:
         rows.append(("predicted step", f"{1e3 * plan.predicted_seconds:.4g} ms", problem.costs))
-    if messages := [t for t in problem.tasks if t.exchanges]:
+    steps = zip(plan.schedule.kinds, plan.schedule.task)
+    ran = (problem.tasks[t] for kind, t in steps if kind == RUN)
+    if messages := [t for t in ran if t.exchanges]:
         shared = sum(bool(t.mutates) for t in messages)
+        gathers = [t.name for t in messages if t.recomputable]
         note = f"in {len(messages)}, {1e3 * fsum(t.seconds for t in messages):.3g} ms of waiting for them"
         note += f"; {shared} are updates that ranks share" if shared else ""
+        if gathers:
+            note += f"; {len(set(gathers))} are weights that ranks share, {len(gathers)} times gathered"
         rows.append(("messages to ranks", format_bytes(sum(t.exchanges for t in messages)), note))
     if problem.host is not None:
         wait = 1e3 * plan.schedule.waiting_seconds

@@ -100,7 +100,7 @@ def save(
     prefix: str,
     epoch: int,
     nbatch: int,
-    args: Mapping[str, NDArray],
+    args: Mapping[str, NDArray | shards.Shard],
     aux: Mapping[str, NDArray],
     optimizer: Mapping[str, Any],
     moment: Moment,

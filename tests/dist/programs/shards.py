@@ -16,7 +16,8 @@ def module_of(shard, store="dist_sync"):
     x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=301, name="fc1")
     x = mx.sym.FullyConnected(mx.sym.BatchNorm(x, name="bn"), num_hidden=300, name="fc2")
     x = mx.sym.FullyConnected(x, num_hidden=3, name="fc3")
-    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), fused_update=True, shard=shard)
+    ranks = mx.memplan.Ranks(shard=shard)
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), fused_update=True, ranks=ranks)
     module.bind([("data", (4, 101))], [("softmax_label", (4,))])
     mx.random.seed(3)
     module.init_params(mx.init.Xavier())
@@ -39,16 +40,18 @@ def weights(module):
 
 def write(folder):
     shared, whole = stepped(module_of("optimizer"), 3, 0), stepped(module_of("none"), 3, 0)
-    assert weights(shared) == weights(whole)
+    parted = stepped(module_of("weights"), 3, 0)
+    assert weights(shared) == weights(whole) == weights(parted)
     if mx.dist.rank() == 0:
         whole.save_optimizer_states(f"{folder}/whole.states")
         whole.save_params(f"{folder}/x.params")
     for _ in range(2):  # the second replaces the first
         shared.save_optimizer_states(f"{folder}/shared.states")
         shared.save_resume_state(f"{folder}/run", 2, 5, None)
+    parted.save_resume_state(f"{folder}/parted", 2, 5, None)
     mx.dist.barrier()
     before = sorted(os.listdir(folder))
-    assert len(before) == 4 + 2 * mx.dist.size(), before
+    assert len(before) == 5 + 3 * mx.dist.size(), before
 
     fails = mx.dist.rank() == 1
     packed_write = Packed.write
@@ -72,21 +75,25 @@ def write(folder):
         raise AssertionError("nothing was raised")
 
     # As many ranks go on in the same bits.
-    again = module_of("optimizer")
-    assert again.load_resume_state(f"{folder}/run", None) == (2, 5)
-    assert weights(stepped(again, 2, 1)) == weights(stepped(shared, 2, 1))
+    want = weights(stepped(shared, 2, 1))
+    for kind, prefix in (("optimizer", "run"), ("weights", "parted"), ("none", "parted")):
+        again = module_of(kind)
+        assert again.load_resume_state(f"{folder}/{prefix}", None) == (2, 5)
+        assert weights(stepped(again, 2, 1)) == want, (kind, prefix)
 
 
 def read(folder):
     found = {}
-    for shard, file in (("none", "whole"), ("none", "shared"), ("optimizer", "whole"), ("optimizer", "shared")):
+    kinds = [("none", "whole"), ("none", "shared"), ("optimizer", "whole"), ("weights", "shared")]
+    for shard, file in kinds:
         module = module_of(shard)
         module.load_params(f"{folder}/x.params")
         module.load_optimizer_states(f"{folder}/{file}.states")
         found[shard, file] = weights(stepped(module, 2, 1))
-    resumed = module_of("optimizer")
-    assert resumed.load_resume_state(f"{folder}/run", None) == (2, 0)  # the epoch begins anew
-    found["resumed"] = weights(stepped(resumed, 2, 1))
+    for kind, prefix in (("optimizer", "run"), ("weights", "parted")):
+        resumed = module_of(kind)
+        assert resumed.load_resume_state(f"{folder}/{prefix}", None) == (2, 0)  # the epoch begins anew
+        found[prefix] = weights(stepped(resumed, 2, 1))
     assert len(set(found.values())) == 1, [k for k, v in found.items() if v != found["none", "whole"]]
 
 

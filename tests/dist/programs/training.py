@@ -33,7 +33,7 @@ def table_net():
 def wide_net():
     """Weights of which each message is one of its own, and one of which is sent in two pieces."""
     x = mx.sym.Variable("data")
-    for i, width in enumerate((301, 300)):
+    for i, width in enumerate((301, 300, 299)):
         x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=width, name=f"fc{i}"), act_type="tanh")
     return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
 
@@ -128,6 +128,7 @@ CASES = {
     ),
     "states that ranks share": (wide_net, images, SGD, {}),
     "states that ranks share, adam": (wide_net, images, ADAM, {}),
+    "weights that ranks share, bfloat16": (wide_net, images, ADAM, {"amp": "bfloat16"}),
     "rows": (table_net, words, SGD, {}),
     "rows, adam": (table_net, words, ADAM, {}),
 }  # fmt: skip
@@ -140,6 +141,44 @@ def cast_before_sum(module, amp):
     names = {t.name for t in tasks if t.op == "_backward_Cast"}
     kind = mx.core.bfloat16 if amp == "bfloat16" else np.float16
     return {n: kind for n in module._training.parameters if f"{n}_{amp}_backward" in names}
+
+
+def gathered(net, batch, optimizer, whole, **how):
+    """Runs whose ranks share the weights, kept and gathered again; scores are those of the module `whole`."""
+    runs, how = {}, {"fused_update": True, "ranks": mx.memplan.Ranks(shard="weights"), **how}
+    runs["gathered"] = together(net(), batch, optimizer, **how)
+    peak = runs["gathered"][1].memory_plan.peak_bytes
+    try:
+        module_for(net(), batch(0, 0)[0], optimizer, "dist_sync", memory_budget=1, **how)
+    except mx.MemoryBudgetError as error:
+        least = error.least_feasible_bytes
+    assert least < peak < whole.memory_plan.peak_bytes
+    room = 16 << 10  # for scores of another batch
+    runs["gathered again"] = together(net(), batch, optimizer, memory_budget=least + room, **how)
+    again = runs["gathered again"][1]
+    tasks = [again.memory_plan.problem.tasks[t] for t, k in zip(*steps_of(again)) if k]
+    assert any(t.op == "_gather_over_ranks" for t in tasks), "no weight was gathered a second time"
+    x = batch(99, 0)[0]
+    batches = [mx.io.DataBatch([mx.nd.array(x[:n])], None) for n in (N, 4)]  # the second with a program of its own
+    for _, module in runs.values():
+        executor, size = module._executor, current().size
+        assert {"fc0_weight", "fc1_weight"} <= set(executor.parts) and executor.shares_states
+        shape = executor.parts["fc1_weight"]
+        assert len(executor.arg_dict["fc1_weight"]) - np.prod(shape) / size < 2 * size
+        for data in batches:
+            for m in (module, whole):
+                m.forward(data, is_train=False)
+            (mine,), (theirs,) = module.get_outputs(), whole.get_outputs()
+            assert mine.asnumpy().tobytes() == theirs.asnumpy().tobytes(), "scores differ"
+        given = {n: a + 1 for n, a in module.get_params()[0].items()}
+        module.set_params(given, {})
+        for n, a in module.get_params()[0].items():
+            assert np.array_equal(a.asnumpy(), given[n].asnumpy()), n
+    return runs
+
+
+def steps_of(module):
+    return module.memory_plan.schedule.task, module.memory_plan.schedule.copy
 
 
 def check(name):
@@ -155,7 +194,7 @@ def check(name):
             net(), batch, optimizer, fused_update=True, memory_budget=budget, **how
         )
         assert runs[f"{budget} bytes"][1].measured_bytes <= budget < plan.peak_bytes
-    if net is wide_net:
+    if net is wide_net and not how:
         budget = plan.peak_bytes - plan.breakdown["optimizer"] // 4
         runs["shared"] = together(net(), batch, optimizer, fused_update=True, memory_budget=budget, **how)
         assert runs["shared"][1]._executor.shares_states and not module._executor.shares_states
@@ -166,6 +205,8 @@ def check(name):
             least = error.least_feasible_bytes
         runs["least"] = together(net(), batch, optimizer, fused_update=True, memory_budget=least, **how)
         assert runs["least"][1]._executor.shares_states and runs["least"][1].measured_bytes <= least
+    if net is wide_net:
+        runs |= gathered(net, batch, optimizer, module, **how)
     with use_engine("naive"):
         runs["naive engine"] = together(net(), batch, optimizer, fused_update=True, **how)
     if current().rank:

@@ -1,0 +1,105 @@
+"""A weight of which each rank keeps a part, and its gradient: gathered, and scattered as a sum."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from ...comm import current, gather_parts, sum_to_parts, sum_workspace
+from ...core.errors import ShapeError, StateError
+from ...core.record import record
+from ...graph.opdef import Op
+
+
+@record
+class _Attrs:
+    """`length` is that of the part that each rank keeps of an array of `shape`: `comm.shard_length`."""
+
+    shape: tuple[int, ...]
+    ranks: int
+    length: int
+
+
+def _job(ranks: int) -> Any:
+    comm = current()
+    if comm.size != ranks:
+        raise StateError(f"This step was planned for {ranks} ranks, but the job has {comm.size}.")
+    return comm
+
+
+class GatherOverRanks(Op):
+    """The array of `shape` of which each rank has its parts of all pieces.
+
+    data: (L,) with L = `length`  ->  out: `shape`, of the same type. See `comm/ordered_sum.py` for the
+    parts. It may run several times in a step, on all ranks equally: plans of all ranks are the same. S.
+    Rajbhandari, J. Rasley, O. Ruwase and Y. He 2020, "ZeRO: Memory Optimizations Toward Training Trillion
+    Parameter Models", stage 3. Raises StateError where the job has another number of ranks.
+    """
+
+    op_name = "_gather_over_ranks"
+    inputs = ("data",)
+    trips = 1
+
+    Attrs = _Attrs
+
+    @classmethod
+    def exchanged(cls, a: Any) -> tuple[str, ...]:
+        return ("out",)
+
+    @staticmethod
+    def infer_shape(a, data):
+        if data is not None and data != (a.length,):
+            raise ShapeError(f"data must be a rank's parts, ({a.length},), got {data}.")
+        return ((a.length,),), (a.shape,)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        """What a rank's parts add to the results of all ranks."""
+        return {"data": w._scatter_over_ranks(heads["out"], **_given(a))}
+
+    @staticmethod
+    def forward(xp, a, data, *, out):
+        gather_parts(_job(a.ranks), data, out.reshape(-1))
+
+
+class ScatterOverRanks(Op):
+    """This rank's parts of the sum over all ranks, added up in the order of the ranks.
+
+    data: `shape`  ->  out: (L,) with L = `length`; elements behind the parts, where other ranks have longer
+    ones, are 0. Raises StateError where the job has another number of ranks.
+    """
+
+    op_name = "_scatter_over_ranks"
+    inputs = ("data",)
+    trips = 1
+    recomputable = False
+    accepts = "float"
+
+    Attrs = _Attrs
+
+    @classmethod
+    def exchanged(cls, a: Any) -> tuple[str, ...]:
+        return ("data",)
+
+    @staticmethod
+    def infer_shape(a, data):
+        if data is not None and data != a.shape:
+            raise ShapeError(f"data must be {a.shape}, got {data}.")
+        return (a.shape,), ((a.length,),)
+
+    @staticmethod
+    def workspace(a, inputs, outputs, dtype):
+        return sum_workspace(prod(a.shape), dtype.itemsize, a.ranks)
+
+    @staticmethod
+    def derivative(w, a, ins, outs, heads):
+        """Every rank's data reaches the parts of all: its gradient is theirs, gathered."""
+        return {"data": w._gather_over_ranks(heads["out"], **_given(a))}
+
+    @staticmethod
+    def forward(xp, a, data, *, out, work):
+        sum_to_parts(_job(a.ranks), data.reshape(-1), out, work)
+
+
+def _given(a: Any) -> dict[str, Any]:
+    return {"shape": a.shape, "ranks": a.ranks, "length": a.length}
