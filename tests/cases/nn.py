@@ -265,6 +265,12 @@ ROWS: dict[str, Case] = {
         objective=_absolutes,
     ),
     "MakeLoss": Case(MakeLoss, {"grad_scale": 3.0}, objective=_sum),
+    "MakeLoss-valid": Case(
+        MakeLoss,
+        {"normalization": "valid", "valid_thresh": 0.5},
+        make={"data": apart},
+        objective=lambda a, inputs, outputs: _sum(a, inputs, outputs) / (inputs["data"] > 0.5).sum(),
+    ),
     "make_loss": Case(make_loss, objective=_sum),
     "BlockGrad": Case(BlockGrad),
 }

@@ -459,3 +459,8 @@ def test_a_kernel_larger_than_the_data_says_so():
     a = Convolution.Attrs(kernel=(5, 5), num_filter=2)
     with pytest.raises(ShapeError, match=r"kernel \(5, 5\) does not fit data of 3x3 padded by \(0, 0\)"):
         Convolution.infer_shape(a, (1, 1, 3, 3), None, None)
+
+
+def test_a_pooling_layout_of_more_axes_than_the_data_has_says_so():
+    with pytest.raises(ShapeError, match=r"layout 'NCHW' is not that of data \(1, 1, 3\), which is 'NCW'"):
+        Pooling.infer_shape(Pooling.Attrs(kernel=(2,), layout="NCHW"), (1, 1, 3))

@@ -138,8 +138,10 @@ class Pooling(Op):
 
 
 def check_rank(a: Any, data: Shape, axes: str) -> None:
-    """Raise ShapeError unless `data` has as many spatial axes as `a` has windows for."""
+    """Raise ShapeError unless `data` has as many spatial axes as `a` has windows for, and as its layout."""
     rank = len(data) - 2
     if rank not in LAYOUTS or (not a.global_pool and rank != len(a.kernel)):
         wanted = "3 to 5" if a.global_pool else len(a.kernel) + 2
         raise ShapeError(f"data must have {wanted} axes {axes}, got {data}.")
+    if a.layout not in (None, LAYOUTS[rank]):
+        raise ShapeError(f"layout {a.layout!r} is not that of data {data}, which is {LAYOUTS[rank]!r}.")
