@@ -23,7 +23,7 @@ WITHOUT_EFFECT = {
     "ctx": "where the array will live, which is for who makes it",
     "forward_stype": "how a result of sparse arrays is stored: ndarray/sparse_arrays reads it",
     "stype": "how a result is stored: ndarray/sparse_arrays reads it",
-    "sparse_grad": "how a gradient is stored: executor/plan/row_gradients.py reads it, through `touched_rows`",
+    "sparse_grad": "how a gradient is stored: `touched_rows` tells executor/plan/row_gradients.py",
     "num_out_data": "how many outputs of a body are stacked; `_check_outputs` compares it with the body's",
     "key": "by which MXNet's devices find each other; ranks do",
     "ndev": "how many of MXNet's devices take part; ranks do",
@@ -36,7 +36,7 @@ WITHOUT_EFFECT = {
     "output_mean_var": "of a fused norm, which is made where nobody reads them",
 }
 """Parameters that change no result of a reference kernel, and why."""
-_COPIES = {"__post_init__", "__repr__", "__eq__", "__hash__", "attrs_by_name", "replace", "_replace", "settings"}
+_COPIES = frozenset("__post_init__ __repr__ __eq__ __hash__ attrs_by_name replace _replace settings".split())
 
 
 def _watched(kind, read, monkeypatch):

@@ -7,25 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.errors import OpAttributeError, ShapeError
-from ..blocks.hybrid_block import HybridBlock
+from ...core.errors import OpAttributeError
 from .activation import Activation
+from .spatial import Spatial, spread
 
 
-def spread(value: Any, count: int, name: str) -> tuple[int, ...]:
-    """One number for each of `count` axes: a number for all of them, or a tuple. ShapeError."""
-    if hasattr(value, "__index__"):
-        return (int(value),) * count
-    values = tuple(int(v) for v in value)
-    if len(values) != count:
-        raise ShapeError(f"{name} must be a number or {count} of them, got {value!r}.")
-    return values
+class _Layer(Spatial):
+    """What all have in common."""
 
-
-class _Convolution(HybridBlock):
-    """What all have in common. `_spatial` is the number of spatial axes."""
-
-    _spatial: int
+    each = ("strides", "padding", "output_padding", "dilation")
     _operator = "Convolution"
 
     def _make(
@@ -92,10 +82,8 @@ class _Convolution(HybridBlock):
         return f"{type(self).__name__}({self._in_channels or None} -> {self._channels}, {told})"
 
 
-class Conv1D(_Convolution):
-    """A convolution over one spatial axis."""
-
-    _spatial = 1
+class _Convolution(_Layer):
+    """Base: a convolution."""
 
     def __init__(
         self,
@@ -120,66 +108,21 @@ class Conv1D(_Convolution):
         self._make(channels, in_channels, geometry, groups, layout, others)
 
 
-class Conv2D(_Convolution):
+class Conv1D(_Convolution, axes=1):
+    """A convolution over one spatial axis."""
+
+
+class Conv2D(_Convolution, axes=2):
     """A convolution over two spatial axes."""
 
-    _spatial = 2
 
-    def __init__(
-        self,
-        channels: int,
-        kernel_size: Any,
-        strides: Any = (1, 1),
-        padding: Any = (0, 0),
-        dilation: Any = (1, 1),
-        groups: int = 1,
-        layout: str = "NCHW",
-        activation: str | None = None,
-        use_bias: bool = True,
-        weight_initializer: Any = None,
-        bias_initializer: Any = "zeros",
-        in_channels: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        geometry = dict(kernel_size=kernel_size, strides=strides, padding=padding, dilation=dilation)
-        others = dict(activation=activation, use_bias=use_bias, weight_initializer=weight_initializer)
-        others["bias_initializer"] = bias_initializer
-        self._make(channels, in_channels, geometry, groups, layout, others)
-
-
-class Conv3D(_Convolution):
+class Conv3D(_Convolution, axes=3):
     """A convolution over three spatial axes."""
 
-    _spatial = 3
 
-    def __init__(
-        self,
-        channels: int,
-        kernel_size: Any,
-        strides: Any = (1, 1, 1),
-        padding: Any = (0, 0, 0),
-        dilation: Any = (1, 1, 1),
-        groups: int = 1,
-        layout: str = "NCDHW",
-        activation: str | None = None,
-        use_bias: bool = True,
-        weight_initializer: Any = None,
-        bias_initializer: Any = "zeros",
-        in_channels: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        geometry = dict(kernel_size=kernel_size, strides=strides, padding=padding, dilation=dilation)
-        others = dict(activation=activation, use_bias=use_bias, weight_initializer=weight_initializer)
-        others["bias_initializer"] = bias_initializer
-        self._make(channels, in_channels, geometry, groups, layout, others)
+class _Transpose(_Layer):
+    """Base: the transpose of a convolution."""
 
-
-class Conv1DTranspose(_Convolution):
-    """The transpose of a convolution over one spatial axis: what its gradient does to the data."""
-
-    _spatial = 1
     _operator = "Deconvolution"
 
     def __init__(
@@ -207,63 +150,13 @@ class Conv1DTranspose(_Convolution):
         self._make(channels, in_channels, geometry, groups, layout, others)
 
 
-class Conv2DTranspose(_Convolution):
+class Conv1DTranspose(_Transpose, axes=1):
+    """The transpose of a convolution over one spatial axis: what its gradient does to the data."""
+
+
+class Conv2DTranspose(_Transpose, axes=2):
     """The transpose of a convolution over two spatial axes: what its gradient does to the data."""
 
-    _spatial = 2
-    _operator = "Deconvolution"
 
-    def __init__(
-        self,
-        channels: int,
-        kernel_size: Any,
-        strides: Any = (1, 1),
-        padding: Any = (0, 0),
-        output_padding: Any = (0, 0),
-        dilation: Any = (1, 1),
-        groups: int = 1,
-        layout: str = "NCHW",
-        activation: str | None = None,
-        use_bias: bool = True,
-        weight_initializer: Any = None,
-        bias_initializer: Any = "zeros",
-        in_channels: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        geometry = dict(kernel_size=kernel_size, strides=strides, padding=padding, dilation=dilation)
-        geometry["output_padding"] = output_padding
-        others = dict(activation=activation, use_bias=use_bias, weight_initializer=weight_initializer)
-        others["bias_initializer"] = bias_initializer
-        self._make(channels, in_channels, geometry, groups, layout, others)
-
-
-class Conv3DTranspose(_Convolution):
+class Conv3DTranspose(_Transpose, axes=3):
     """The transpose of a convolution over three spatial axes: what its gradient does to the data."""
-
-    _spatial = 3
-    _operator = "Deconvolution"
-
-    def __init__(
-        self,
-        channels: int,
-        kernel_size: Any,
-        strides: Any = (1, 1, 1),
-        padding: Any = (0, 0, 0),
-        output_padding: Any = (0, 0, 0),
-        dilation: Any = (1, 1, 1),
-        groups: int = 1,
-        layout: str = "NCDHW",
-        activation: str | None = None,
-        use_bias: bool = True,
-        weight_initializer: Any = None,
-        bias_initializer: Any = "zeros",
-        in_channels: int = 0,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        geometry = dict(kernel_size=kernel_size, strides=strides, padding=padding, dilation=dilation)
-        geometry["output_padding"] = output_padding
-        others = dict(activation=activation, use_bias=use_bias, weight_initializer=weight_initializer)
-        others["bias_initializer"] = bias_initializer
-        self._make(channels, in_channels, geometry, groups, layout, others)

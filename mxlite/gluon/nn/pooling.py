@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from ..blocks.hybrid_block import HybridBlock
-from .convolution import spread
+from .spatial import Spatial, spread
 
 
-class _Pooling(HybridBlock):
-    """What all have in common. `_spatial` is the number of spatial axes."""
+class _Pooling(Spatial):
+    """What all have in common."""
 
-    _spatial: int
+    each = ("pool_size",)
     _kwargs: dict[str, Any]
 
     def _make(
         self, pool_type: str, pool_size: Any, strides: Any, padding: Any, layout: str, **kwargs: Any
     ) -> None:
-        """Keep the operator's parameters; `strides` None: as the window."""
+        """Keep the operator's parameters; `strides` None: as the window. `ceil_mode` is one of Gluon's."""
         kind = type(self).__name__
         size = spread(pool_size, self._spatial, f"{kind}: pool_size")
         step = size if strides is None else spread(strides, self._spatial, f"{kind}: strides")
         pad = spread(padding, self._spatial, f"{kind}: padding")
+        if "ceil_mode" in kwargs:
+            kwargs["pooling_convention"] = "full" if kwargs.pop("ceil_mode") else "valid"
         self._kwargs = dict(kernel=size, stride=step, pad=pad, pool_type=pool_type, layout=layout, **kwargs)
 
     def _alias(self) -> str:
@@ -37,14 +39,8 @@ class _Pooling(HybridBlock):
         return f"{type(self).__name__}({told}, ceil_mode={k.get('pooling_convention') == 'full'})"
 
 
-def _rounding(ceil_mode: bool) -> str:
-    return "full" if ceil_mode else "valid"
-
-
-class MaxPool1D(_Pooling):
-    """The largest element of each window, over one spatial axis."""
-
-    _spatial = 1
+class _MaxPool(_Pooling):
+    """Base: the largest element of each window."""
 
     def __init__(
         self,
@@ -56,55 +52,38 @@ class MaxPool1D(_Pooling):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        convention = _rounding(ceil_mode)
-        self._make("max", pool_size, strides, padding, layout, pooling_convention=convention)
+        self._make("max", pool_size, strides, padding, layout, ceil_mode=ceil_mode)
 
 
-class MaxPool2D(_Pooling):
+class MaxPool1D(_MaxPool, axes=1):
+    """The largest element of each window, over one spatial axis."""
+
+
+class MaxPool2D(_MaxPool, axes=2):
     """The largest element of each window, over two spatial axes."""
 
-    _spatial = 2
 
-    def __init__(
-        self,
-        pool_size: Any = (2, 2),
-        strides: Any = None,
-        padding: Any = 0,
-        layout: str = "NCHW",
-        ceil_mode: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        convention = _rounding(ceil_mode)
-        self._make("max", pool_size, strides, padding, layout, pooling_convention=convention)
-
-
-class MaxPool3D(_Pooling):
+class MaxPool3D(_Pooling, axes=3):
     """The largest element of each window, over three spatial axes."""
 
-    _spatial = 3
-
     def __init__(
         self,
-        pool_size: Any = (2, 2, 2),
+        pool_size: Any = 2,
         strides: Any = None,
         padding: Any = 0,
         ceil_mode: bool = False,
-        layout: str = "NCDHW",
+        layout: str = "NCW",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        convention = _rounding(ceil_mode)
-        self._make("max", pool_size, strides, padding, layout, pooling_convention=convention)
+        self._make("max", pool_size, strides, padding, layout, ceil_mode=ceil_mode)
 
 
-class AvgPool1D(_Pooling):
+class AvgPool1D(_Pooling, axes=1):
     """The mean element of each window, over one spatial axis; padding counts unless `count_include_pad` is
     False.
     """
 
-    _spatial = 1
-
     def __init__(
         self,
         pool_size: Any = 2,
@@ -116,136 +95,78 @@ class AvgPool1D(_Pooling):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        convention = _rounding(ceil_mode)
-        self._make(
-            "avg",
-            pool_size,
-            strides,
-            padding,
-            layout,
-            pooling_convention=convention,
-            count_include_pad=count_include_pad,
-        )
+        given = dict(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+        self._make("avg", pool_size, strides, padding, layout, **given)
 
 
-class AvgPool2D(_Pooling):
+class _AvgPool(_Pooling):
+    """Base: the mean element of each window."""
+
+    def __init__(
+        self,
+        pool_size: Any = 2,
+        strides: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        layout: str = "NCW",
+        count_include_pad: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        given = dict(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+        self._make("avg", pool_size, strides, padding, layout, **given)
+
+
+class AvgPool2D(_AvgPool, axes=2):
     """The mean element of each window, over two spatial axes; padding counts unless `count_include_pad` is
     False.
     """
 
-    _spatial = 2
 
-    def __init__(
-        self,
-        pool_size: Any = (2, 2),
-        strides: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        layout: str = "NCHW",
-        count_include_pad: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        convention = _rounding(ceil_mode)
-        self._make(
-            "avg",
-            pool_size,
-            strides,
-            padding,
-            layout,
-            pooling_convention=convention,
-            count_include_pad=count_include_pad,
-        )
-
-
-class AvgPool3D(_Pooling):
+class AvgPool3D(_AvgPool, axes=3):
     """The mean element of each window, over three spatial axes; padding counts unless `count_include_pad` is
     False.
     """
 
-    _spatial = 3
 
-    def __init__(
-        self,
-        pool_size: Any = (2, 2, 2),
-        strides: Any = None,
-        padding: Any = 0,
-        ceil_mode: bool = False,
-        layout: str = "NCDHW",
-        count_include_pad: bool = True,
-        **kwargs: Any,
-    ) -> None:
+class _GlobalMaxPool(_Pooling):
+    """Base: the largest element of each channel."""
+
+    def __init__(self, layout: str = "NCW", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        convention = _rounding(ceil_mode)
-        self._make(
-            "avg",
-            pool_size,
-            strides,
-            padding,
-            layout,
-            pooling_convention=convention,
-            count_include_pad=count_include_pad,
-        )
+        self._make("max", 1, None, 0, layout, global_pool=True)
 
 
-class GlobalMaxPool1D(_Pooling):
+class GlobalMaxPool1D(_GlobalMaxPool, axes=1):
     """The largest element of each channel, over the spatial axis."""
 
-    _spatial = 1
 
-    def __init__(self, layout: str = "NCW", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._make("max", 1, None, 0, layout, global_pool=True)
-
-
-class GlobalMaxPool2D(_Pooling):
+class GlobalMaxPool2D(_GlobalMaxPool, axes=2):
     """The largest element of each channel, over both spatial axes."""
 
-    _spatial = 2
 
-    def __init__(self, layout: str = "NCHW", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._make("max", 1, None, 0, layout, global_pool=True)
-
-
-class GlobalMaxPool3D(_Pooling):
+class GlobalMaxPool3D(_GlobalMaxPool, axes=3):
     """The largest element of each channel, over all three spatial axes."""
 
-    _spatial = 3
 
-    def __init__(self, layout: str = "NCDHW", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._make("max", 1, None, 0, layout, global_pool=True)
-
-
-class GlobalAvgPool1D(_Pooling):
-    """The mean element of each channel, over the spatial axis."""
-
-    _spatial = 1
+class _GlobalAvgPool(_Pooling):
+    """Base: the mean element of each channel."""
 
     def __init__(self, layout: str = "NCW", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._make("avg", 1, None, 0, layout, global_pool=True)
 
 
-class GlobalAvgPool2D(_Pooling):
+class GlobalAvgPool1D(_GlobalAvgPool, axes=1):
+    """The mean element of each channel, over the spatial axis."""
+
+
+class GlobalAvgPool2D(_GlobalAvgPool, axes=2):
     """The mean element of each channel, over both spatial axes."""
 
-    _spatial = 2
 
-    def __init__(self, layout: str = "NCHW", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._make("avg", 1, None, 0, layout, global_pool=True)
-
-
-class GlobalAvgPool3D(_Pooling):
+class GlobalAvgPool3D(_GlobalAvgPool, axes=3):
     """The mean element of each channel, over all three spatial axes."""
-
-    _spatial = 3
-
-    def __init__(self, layout: str = "NCDHW", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._make("avg", 1, None, 0, layout, global_pool=True)
 
 
 class ReflectionPad2D(HybridBlock):
