@@ -119,6 +119,13 @@ def registered_classes_do_not_stay():
 
 
 @pytest.fixture
+def quick_refusals(monkeypatch):
+    """What would help is estimated: a refusal that is read makes up to twelve plans for it, most of the time
+    of many a test. tests/executor/test_refusal.py is about them."""
+    monkeypatch.setattr(importlib.import_module("mxlite.executor.plan.remedies"), "WORK", 0)
+
+
+@pytest.fixture
 def benchmarks(monkeypatch):
     """Imports modules of benchmarks/; the tests have a module of the name of a package there."""
     root = Path(__file__).resolve().parent.parent

@@ -81,8 +81,11 @@ class Sample:
 
 def operators() -> list[Any]:
     """PyTorch's descriptions of its operators."""
+    import torch
     from torch.testing._internal.common_methods_invocations import op_db
 
+    # This import forbids PyTorch's flags to be set, as later tests of this process do.
+    torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
     return [o for o in op_db if not o.name.startswith(_NO_ORACLE)]
 
 

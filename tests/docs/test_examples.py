@@ -116,7 +116,7 @@ def run_here(monkeypatch, capsys, folder, name, *arguments):
         (("--dataset", "cifar"), 2, "invalid choice"),
     ],
 )
-def test_bad_arguments_are_explained(tmp_path, monkeypatch, capsys, arguments, code, text):
+def test_bad_arguments_are_explained(tmp_path, monkeypatch, capsys, quick_refusals, arguments, code, text):
     """Nothing is trained, nothing written."""
     ended, printed = run_here(monkeypatch, capsys, tmp_path, "train_resnet", *arguments)
     assert ended == code

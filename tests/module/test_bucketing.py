@@ -18,7 +18,7 @@ from tests.networks.small_networks import mlp
 
 
 @pytest.fixture(autouse=True)
-def plain_kernels(monkeypatch):
+def plain_kernels(monkeypatch, quick_refusals):
     """What is tested depends neither on kernels, and these need no compiling, nor on a thorough search."""
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
     monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
