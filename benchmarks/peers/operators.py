@@ -100,6 +100,11 @@ def of_matrices(n: int, k: int) -> list[Row]:
         Row("argmax", {"axis": 0}, [x], lambda t, x: x.argmax(0)),
         Row("logsumexp", {"axis": 1}, [x], lambda t, x: x.logsumexp(1)),
         Row("prod", {"axis": 1}, [floats(n, k, low=0.9, high=1.1)], lambda t, x: x.prod(1)),
+        Row("cumsum", {"axis": 1}, [x], lambda t, x: x.cumsum(1)),
+        Row("cumsum", {"axis": 0}, [x], lambda t, x: x.cumsum(0)),
+        Row("cumprod", {"axis": 1}, [floats(n, k, low=0.9, high=1.1)], lambda t, x: x.cumprod(1)),
+        Row("topk", {"axis": 1, "k": 5, "ret_typ": "value"}, [x], lambda t, x: x.topk(5, 1)[0]),
+        Row("sort", {"axis": 1}, [x], lambda t, x: x.sort(1)[0]),
         Row("RMSNorm", {}, [x, floats(k)], lambda t, x, g: t.nn.functional.rms_norm(x, (k,), g, 1e-5)),
         Row(
             "LayerNorm",

@@ -12,7 +12,7 @@ from ..base import Request
 from ..elementwise.program import broadcasts, can_store, kinds_of, Program
 from .program import arrays_of, computation
 
-_OTHER = frozenset(REDUCTIONS) | {"index", "gather", "scatter"}
+_OTHER = frozenset(REDUCTIONS) | {"index", "gather", "scatter", "scan"}
 
 
 def pointwise(r: Request, known: frozenset[str], floats: frozenset[str]) -> Program | None:
