@@ -401,16 +401,22 @@ class NestWriter:
             f.store(functools.reduce(f.add, terms, f.load(at, 0, mask=mask)), at, 0, mask=mask)
 
     def _add_at_index(self, points: Sequence[_Point]) -> None:
-        """Add the terms at some points to the places of their indices, one lane after the other."""
+        """Add the terms at some points to the places of their indices, one lane after the other. Neighbours
+        often are added at one place, and each waits for the one before it: what else there is to add comes
+        between them.
+        """
         f = self.f
         for p in points:
+            given = []
             for i, index, x in self.nest.adds:
                 at, places, terms = p.pointers[x], self._places(x, p.values[index]), p.values[i]
                 if p.mask is not None:  # lanes outside add to the first place what changes no sum
                     terms = f.select(p.mask, terms, f.const(-0.0))
                     places = f.either(p.mask, places, zero(places.type))
-                for k in range(f.width):
-                    one = f.offset(at, f.lane(places, k), x.dtype)
+                given.append((at, places, terms, x.dtype))
+            for k in range(f.width):
+                for at, places, terms, dtype in given:
+                    one = f.offset(at, f.lane(places, k), dtype)
                     f.store_at(f.add(f.load_at(FLOAT, one, 4), f.lane(terms, k)), one, 4)
 
     def _reduce(
