@@ -389,6 +389,10 @@ class _SweepProgram:
             moved = xp.moveaxis(xp.broadcast_to(value, shape), axis, 0)
             return moved[::-1] if part.reverse else moved
 
+        def step(factors: Any, before: Any, terms: Any, out: Any) -> None:
+            xp.multiply(factors, before, out=out, casting="unsafe")
+            xp.add(out, terms, out=out, casting="unsafe")
+
         def scanned(v: Values, b: _Block) -> None:
             where = tuple(slice(None) if k == axis else s for k, s in enumerate(b.where[mask]))
             total = xp.moveaxis(b.totals[i][where], axis, 0)
@@ -398,8 +402,10 @@ class _SweepProgram:
             count, begin = b.lengths[axis], b.begin[axis]
             begin = length - begin - count if part.reverse else begin
             if begin == 0:
-                ahead = lines(v[first], tuple(1 if k == axis else n for k, n in enumerate(shape)))[0]
-                total[0] = ahead if part.exclusive else factors[0] * ahead + terms[0]
+                into = total[:1]
+                into[...] = lines(v[first], tuple(1 if k == axis else n for k, n in enumerate(shape)))
+                if not part.exclusive:
+                    step(factors[:1], into, terms[:1], into)
             # What stands before the first line that is made here is there: after an exclusive block, too.
             start = begin if part.exclusive else max(0, begin - 1)
             stop = min(length, begin + count + part.exclusive)
@@ -411,8 +417,7 @@ class _SweepProgram:
                 return
             for k, at in enumerate(range(start + 1, stop), skip):
                 into = total[at : at + 1]
-                xp.multiply(factors[k], total[at - 1 : at], out=into)
-                xp.add(into, terms[k], out=into)
+                step(factors[k], total[at - 1 : at], terms[k], into)
 
         return scanned
 
