@@ -16,15 +16,19 @@ import numpy as np
 class Input:
     """An array of numbers drawn evenly from [low, high). `whole`: they are indices or class numbers, float32
     for mxlite and int64 for PyTorch; `condition`: they are 0 or 1, float32 for mxlite and bool for PyTorch.
+    `definite`: they are positive definite matrices.
     """
 
     shape: tuple[int, ...]
     low: float = -2.0
     high: float = 2.0
     kind: str = "float"
+    definite: bool = False
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         values = rng.uniform(self.low, self.high, self.shape)
+        if self.definite:
+            values = values @ values.swapaxes(-1, -2) + np.eye(self.shape[-1])
         return (values if self.kind == "float" else np.floor(values)).astype(np.float32)
 
 
@@ -54,6 +58,11 @@ class Row:
 
 def floats(*shape: int, low: float = -2.0, high: float = 2.0) -> Input:
     return Input(shape, low, high)
+
+
+def definite(count: int, n: int) -> Input:
+    """So many matrices of n rows."""
+    return Input((count, n, n), definite=True)
 
 
 def below(n: int, *shape: int) -> Input:
@@ -100,6 +109,12 @@ def of_matrices(n: int, k: int) -> list[Row]:
         Row("argmax", {"axis": 0}, [x], lambda t, x: x.argmax(0)),
         Row("logsumexp", {"axis": 1}, [x], lambda t, x: x.logsumexp(1)),
         Row("prod", {"axis": 1}, [floats(n, k, low=0.9, high=1.1)], lambda t, x: x.prod(1)),
+        Row("cumsum", {"axis": 1}, [x], lambda t, x: x.cumsum(1)),
+        Row("cumsum", {"axis": 0}, [x], lambda t, x: x.cumsum(0)),
+        Row("cumprod", {"axis": 1}, [floats(n, k, low=0.9, high=1.1)], lambda t, x: x.cumprod(1)),
+        Row("topk", {"axis": 1, "k": 5, "ret_typ": "value"}, [x], lambda t, x: x.topk(5, 1)[0]),
+        Row("linalg_potrf", {}, [definite(n, min(32, k // 16))], lambda t, x: t.linalg.cholesky(x)),
+        Row("sort", {"axis": 1}, [x], lambda t, x: x.sort(1)[0]),
         Row("RMSNorm", {}, [x, floats(k)], lambda t, x, g: t.nn.functional.rms_norm(x, (k,), g, 1e-5)),
         Row(
             "LayerNorm",

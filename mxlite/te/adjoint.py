@@ -91,6 +91,23 @@ def _of_scatter(t: Computation, d: Tensor, y: Tensor, base: Tensor, index: Tenso
     return d, None, t.reduced_to(picked, common_shape([picked.shape, terms.shape]), terms.shape)
 
 
+def _of_scan(t: Computation, d: Tensor, y: Tensor, first: Tensor, factor: Tensor, x: Tensor) -> Any:
+    """The gradients of a first value, factors and terms: a scan from the other end."""
+    *_, at, reverse, exclusive = t.nodes[y.number]
+    d = t.broadcast(d, y.shape)
+    is_sum = t.is_number(factor, 1.0)
+    if exclusive:  # what elements behind one say about the value at it
+        total, before = t.scan(d, at, factor, 0.0, not reverse, exclusive=True), y
+    elif is_sum:
+        total, before = t.scan(d, at, reverse=not reverse), y
+    else:
+        total = d + t.scan(factor * d, at, factor, 0.0, not reverse, exclusive=True)
+        before = t.scan(x, at, factor, first, reverse, exclusive=True)
+    of_first = factor * total + d if exclusive else factor * total
+    begin = float(y.shape[at] - 1 if reverse else 0)
+    return t.where("eq", t.index(y, at), begin, of_first, 0.0), None if is_sum else total * before, total
+
+
 RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...] | None]] = {
     "add": lambda t, d, y, a, b: (d, d),
     "sub": lambda t, d, y, a, b: (d, -d),
@@ -131,6 +148,7 @@ RULES: Mapping[str, Callable[..., tuple[Tensor | None, ...] | None]] = {
     "broadcast": lambda t, d, y, a: (d,),
     "gather": _of_gather,
     "scatter": _of_scatter,
+    "scan": _of_scan,
     "normal": lambda t, d, y, a: (d * (t.bell(a) * (1 / math.sqrt(2 * math.pi))),),
     "bell": lambda t, d, y, a: (-(d * a * y),),
     "max": lambda t, d, y, a, b: (d * t.zero_where("lt", a, b), d * t.one_where("lt", a, b)),

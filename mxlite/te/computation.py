@@ -1,4 +1,4 @@
-"""Computations: tensors made of inputs by steps on elements and by reductions over axes.
+"""Computations: tensors made of inputs by steps on elements, reductions over axes, and scans along one.
 
     t = Computation()
     x = t.input("data", (4, 8))
@@ -25,8 +25,9 @@ from .steps import COMPARISONS, in_type, StandIn
 Node = tuple[Any, ...]
 """("input", name, shape), ("constant", number), ("number", number), ("index", axis, length), or the name of
 a step or reduction and the numbers of its operands; behind them a reduction has its axes, "broadcast" its
-shape, "gather" (an input, an index) the input's axis, and "scatter" (a base, an index, terms) the base's
-axis. Axes are counted from the end, as tensors of different ranks are aligned there.
+shape, "gather" (an input, an index) the input's axis, "scatter" (a base, an index, terms) the base's axis,
+and "scan" (a first value, a factor, a term) its axis and whether it is reversed and exclusive. Axes are
+counted from the end, as tensors of different ranks are aligned there.
 """
 
 REDUCTIONS: Mapping[str, Any] = {
@@ -114,6 +115,34 @@ class Computation:
         assert len(whole) == rank and whole[at] == 1
         assert all(b in (1, n) for i, (b, n) in enumerate(zip(base.shape, whole)) if i - rank != at)
         return self.at_index("scatter", [base, self.tensor(self._place(index, base.shape[at])), terms], at)
+
+    def scan(
+        self,
+        x: Any,
+        axis: int,
+        factor: Any = 1.0,
+        first: Any = 0.0,
+        reverse: bool = False,
+        exclusive: bool = False,
+    ) -> Tensor:
+        """A value that is carried along an axis: ``y[i] = factor[i] * y[i - 1] + x[i]``, behind `first`.
+
+        `reverse`: from the other end. `exclusive`: the values before each element instead. `x` or `factor`
+        has the axis, along which `first` has length 1. A running sum has the factor 1, a running product of
+        what is `factor` has zeros as `x` and begins with 1.
+        """
+        x, factor, first = (v if isinstance(v, Tensor) else self.number(v) for v in (x, factor, first))
+        shape = common_shape([x.shape, factor.shape, first.shape])
+        at = axis % len(shape) - len(shape)
+        assert _without(first.shape, at) == first.shape, "each line has one first value"
+        if shape[at] == 1:
+            return self.broadcast(first, shape) if exclusive else factor * first + x
+        numbers = (first.number, factor.number, x.number)
+        return self.node(("scan", *numbers, at, reverse, exclusive), shape)
+
+    def is_number(self, x: Tensor, value: float) -> bool:
+        """True for a literal of this value."""
+        return self.nodes[x.number] == ("number", value)
 
     def at_index(self, kind: str, operands: Sequence[Tensor], at: int) -> Tensor:
         """A gather or scatter, whose index is a place along the axis; see `pick` and `add_at`."""
@@ -229,6 +258,8 @@ def operands_of(node: Node) -> tuple[int, ...]:
         return ()
     if node[0] in ("gather", "scatter"):
         return node[1:-1]
+    if node[0] == "scan":
+        return node[1:4]
     return node[1:2] if node[0] in REDUCTIONS or node[0] == "broadcast" else node[1:]
 
 

@@ -144,6 +144,7 @@ class _SweepProgram:
         self.instructions += [self._stored(n) for n in late if sweep.direct.get(plan.roots[n]) != n]
         self.is_flat = not sweep.partial and all(self._is_flat(i) for i in order)
         self.read = [i for i in order if plan.parts[i].name == "input"]
+        self.reversed = [i for i in totals if plan.parts[i].reverse]
         self.slots = {i: at for i, at in sweep.slots.items() if i in needed}
 
     def _is_flat(self, i: int) -> bool:
@@ -158,6 +159,9 @@ class _SweepProgram:
         if self.is_flat and all(b.ins[i].dtype == self.plan.parts[i].dtype for i in self.read):
             block = domain
         ranges = [range(0, n, step) for n, step in zip(domain, block)]
+        for i in self.reversed:
+            (axis,) = self.plan.parts[i].axes
+            ranges[axis] = ranges[axis][::-1]
         slots: dict[Shape, Values] = {}
         for begin in product(*ranges):
             b.begin = begin
@@ -339,6 +343,8 @@ class _SweepProgram:
         plan, part = self.plan, self.plan.parts[i]
         if part.name == "scatter":
             return self._added(i, part)
+        if part.name == "scan":
+            return self._scanned(i, part)
         (x,), axes, mask = part.operands, part.axes, _mask(part.shape)
         read, ufunc = plan.parts[x].shape, _reduction(self.xp, part)
         domain = self.sweep.domain
@@ -371,6 +377,49 @@ class _SweepProgram:
                 del where, x
 
         return added
+
+    def _scanned(self, i: int, part: Part) -> Instruction:
+        """An instruction that goes along the axis of a scan in a block, on from the block before it."""
+        xp, (first, factor, x), (axis,) = self.xp, part.operands, part.axes
+        length, mask, parts = part.shape[axis], _mask(part.shape), self.plan.parts
+        ufunc = xp.add if parts[factor].value == 1 else xp.multiply if parts[x].value == 0 else None
+
+        def lines(value: Any, shape: Shape) -> Any:
+            """A tensor with the axis in front, in the order of the scan."""
+            moved = xp.moveaxis(xp.broadcast_to(value, shape), axis, 0)
+            return moved[::-1] if part.reverse else moved
+
+        def step(factors: Any, before: Any, terms: Any, out: Any) -> None:
+            xp.multiply(factors, before, out=out, casting="unsafe")
+            xp.add(out, terms, out=out, casting="unsafe")
+
+        def scanned(v: Values, b: _Block) -> None:
+            where = tuple(slice(None) if k == axis else s for k, s in enumerate(b.where[mask]))
+            total = xp.moveaxis(b.totals[i][where], axis, 0)
+            total = total[::-1] if part.reverse else total
+            shape = _within(part.shape, b.lengths)
+            factors, terms = lines(v[factor], shape), lines(v[x], shape)
+            count, begin = b.lengths[axis], b.begin[axis]
+            begin = length - begin - count if part.reverse else begin
+            if begin == 0:
+                into = total[:1]
+                into[...] = lines(v[first], tuple(1 if k == axis else n for k, n in enumerate(shape)))
+                if not part.exclusive:
+                    step(factors[:1], into, terms[:1], into)
+            # What stands before the first line that is made here is there: after an exclusive block, too.
+            start = begin if part.exclusive else max(0, begin - 1)
+            stop = min(length, begin + count + part.exclusive)
+            skip = 0 if part.exclusive or begin else 1
+            if ufunc is not None:
+                given = terms if ufunc is xp.add else factors
+                total[start + 1 : stop] = given[skip : skip + stop - start - 1]
+                ufunc.accumulate(total[start:stop], axis=0, out=total[start:stop])
+                return
+            for k, at in enumerate(range(start + 1, stop), skip):
+                into = total[at : at + 1]
+                step(factors[k], total[at - 1 : at], terms[k], into)
+
+        return scanned
 
     def _stored(self, n: str) -> Instruction:
         """What copies a value to an output, once it is read for the last time."""

@@ -212,12 +212,13 @@ _evaluation: Callable[..., Evaluation] = functools.lru_cache(maxsize=4096)(_eval
 
 def computed_type(dtype: DType, outputs: Iterable[DType | None]) -> DType:
     """The type in which numbers are computed for a first input of `dtype` and these outputs: the widest
-    floating one, float32 at least; whole numbers in their own, truth values as bytes.
+    floating one, float32 at least; whole numbers in the widest of theirs, truth values as bytes.
     """
     floats = [accumulator(d) for d in (dtype, *outputs) if d is not None and is_floating(d)]
     if floats:
         return max(floats, key=lambda d: d.itemsize)
-    return np.dtype(np.uint8) if dtype.kind == "b" else dtype
+    whole = [d for d in outputs if d is not None and d.kind in "iu"]
+    return np.result_type(np.uint8 if dtype.kind == "b" else dtype, *whole)
 
 
 def _has_elements(known: Mapping[str, Shape], names: Iterable[str]) -> bool:

@@ -55,7 +55,7 @@ class Part(NamedTuple):
     """One node of a computation, with its axes merged and all tensors of one rank.
 
     `value`: the number that it is, for a tensor without axes that is known. `axes`: those that a reduction
-    folds, or the one of an index, gather or scatter.
+    folds, or the one of an index, gather, scatter or scan. `reverse`, `exclusive`: how a scan goes.
     """
 
     name: str
@@ -65,6 +65,8 @@ class Part(NamedTuple):
     axes: tuple[int, ...] = ()
     array: str = ""
     value: Any = None
+    reverse: bool = False
+    exclusive: bool = False
 
     @property
     def is_reduction(self) -> bool:
@@ -158,6 +160,10 @@ class Sweeps:
             return (1,) * (rank - len(shape)) + tuple(shape)
 
         every = {aligned(s) for s in (*(t.shapes[i] for i in needed), *shapes.values())}
+        for i in needed:
+            if t.nodes[i][0] == "scan":  # its axis stays by itself
+                at, length = t.nodes[i][4], t.shapes[i][t.nodes[i][4]]
+                every.add(aligned((length, *(1,) * (-1 - at))))
         groups = _neighbours(rank, every)
         where = {axis: g for g, group in enumerate(groups) for axis in group}
 
@@ -177,7 +183,11 @@ class Sweeps:
                 axes = (where[rank + node[1]],)
             elif node[0] in ("gather", "scatter"):
                 axes = (where[rank + node[-1]],) if rank + node[-1] in where else ()
+            elif node[0] == "scan":
+                axes = (where[rank + node[4]],)
             self.parts[i] = self._part(node, merged(t.shapes[i]), axes)
+            if node[0] == "scan":
+                self.parts[i] = self.parts[i]._replace(reverse=node[5], exclusive=node[6])
 
     def _part(self, node: tuple[Any, ...], shape: Shape, axes: tuple[int, ...]) -> Part:
         name, operands = node[0], operands_of(node)
@@ -336,13 +346,17 @@ class Sweeps:
         return found
 
     def is_total(self, i: int) -> bool:
-        """True for swept reductions and sums at an index."""
+        """True for swept reductions, sums at an index, and scans."""
         part = self.parts[i]
-        return part.name == "scatter" or (part.is_reduction and i not in self.inside)
+        return part.name in ("scatter", "scan") or (part.is_reduction and i not in self.inside)
 
     def collected_from(self, i: int) -> tuple[int, ...]:
-        """The nodes of a block from which a total collects: what is reduced, or an index and the terms."""
+        """The nodes of a block from which a total collects: what is reduced, an index and the terms, or what
+        a scan reads.
+        """
         operands = self.parts[i].operands
+        if self.parts[i].name == "scan":
+            return operands
         return operands[1:] if self.parts[i].name == "scatter" else operands[:1]
 
     def _start_sum(self, i: int, part: Part) -> None:
@@ -388,9 +402,15 @@ class Sweeps:
     def _joined(self, cones: Mapping[int | str, set[int]]) -> list[Sweep]:
         """Sweeps of one level, as few as there are domains that do not lie within others."""
         domains = {k: self._domain(k, cone) for k, cone in cones.items()}
+
+        def is_scan(k: int | str) -> bool:
+            return isinstance(k, int) and self.parts[k].name == "scan"
+
         groups: list[tuple[Shape, list[int | str]]] = []
         for k in sorted(domains, key=lambda k: -prod(domains[k])):
             for domain, members in groups:
+                if is_scan(k) or is_scan(members[0]):  # whose blocks have an order of their own
+                    continue
                 if all(n in (1, whole) for n, whole in zip(domains[k], domain)):
                     members.append(k)
                     break

@@ -20,9 +20,7 @@ RELATIVE, ABSOLUTE = 2e-4, 2e-5
 """Of each number, and of the largest of its array: both sides are float32."""
 
 KNOWN = {
-    "cumprod": "its gradient is no number where an element is 0, as mxlite says",
     "linalg.norm.subgradients_at_zero": "a negative order at 0",
-    "masked.cumprod": "as cumprod",
 }
 """Operators that may have other gradients, and why."""
 

@@ -1,4 +1,5 @@
-"""Weights that stay, in the layout their convolution wants: reordered when they change, not at each call.
+"""Weights that stay, in the layout their convolution or dense layer wants: reordered when they change, not at
+each call.
 
 At batch size 1 reordering takes as long as convolving. A packed weight takes the bytes of the plain one where
 it can (`Slabs`) and where nobody else in the graph reads that; elsewhere it is another array.
@@ -8,10 +9,12 @@ A dense layer that would narrow its weight at each call reads a copy in 16 bits:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 from typing import Any, TYPE_CHECKING
 
-from ...core.dtype import as_dtype
+from ...core.dtype import as_dtype, float32
 from ...graph import Entry, Graph, Node, Op, Rewriter
 from ...ops.elementwise.cast import Cast
 from ...ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
@@ -20,13 +23,13 @@ from ..fused.tiled import Tiled
 from ..passes.entries import request_of
 from ..passes.target import Target
 from ..rewrite import graph_pass, Stage, Step
-from .packed import PackedAttrs, PackedConvolution, PackWeight
+from .packed import PackedAttrs, PackedConvolution, PackedDense, PackWeight
 
 if TYPE_CHECKING:
     from .convolution.direct import Forward
+    from .packed_dense import DenseWay
 
 _BYTE = as_dtype("uint8")
-_CONVOLUTIONS = (ConvolutionChannelsLast, ConvolutionEpilogue)
 
 
 @graph_pass(Stage.CONSTANTS)
@@ -36,9 +39,10 @@ def pack(step: Step, target: Target) -> Step:
     forms: dict[Entry, Any] = {}
     made = Rewriter(graph)
     for node in made.walk():
-        way = _way(graph, node) if node.op in _CONVOLUTIONS and node.inputs[1] in step.constant else None
+        op, find = _PACKED.get(node.op, (None, None))
+        way = find(graph, node) if find is not None and node.inputs[1] in step.constant else None
         inputs = made.inputs(node)
-        if way is not None:
+        if op is not None and way is not None:
             attrs = PackedAttrs(node.attrs, way, graph.shapes[node.inputs[1]], graph.shapes[Entry(node)])
             packed = inputs[1]
             is_alone = step.readers.only(node.inputs[1]) is node and packed.node.op is None
@@ -48,7 +52,7 @@ def pack(step: Step, target: Target) -> Step:
                 packed = _added(made, PackWeight, attrs, packed, f"{node.name}_packed")
                 made.shapes[packed], made.dtypes[packed] = (way.layout.nbytes,), _BYTE
             own = (inputs[0], packed, *inputs[2:])
-            made.replace(node, Node(PackedConvolution, attrs, own, node.name, annotations=node.annotations))
+            made.replace(node, Node(op, attrs, own, node.name, annotations=node.annotations))
         elif _casts_weight(node) and node.inputs[0] in step.constant:
             weight, data, *bias = inputs
             dtype, rank = made.dtypes[data], len(graph.shapes[Entry(node)])
@@ -88,3 +92,23 @@ def _way(graph: Graph, node: Node) -> Forward | None:
     outs = (graph.shapes[Entry(node)],)
     way = way_of(request_of(graph, node.op, node.attrs, node.inputs, outs, train=False))
     return way.packed() if isinstance(way, Forward) else None
+
+
+def _dense_way(graph: Graph, node: Node) -> DenseWay | None:
+    """How to multiply by a packed weight; None where a plain one is as good."""
+    arrays = (*node.inputs, Entry(node))
+    if any(graph.dtypes[e] != float32 for e in arrays):
+        return None
+    from .packed_dense import dense_way
+
+    rows = prod(graph.shapes[Entry(node)][:-1])
+    n, k = graph.shapes[node.inputs[1]]
+    return dense_way(rows, n, k, len(node.inputs) == 3)
+
+
+_PACKED: dict[type[Op] | None, tuple[type[Op], Callable[[Graph, Node], Forward | DenseWay | None]]] = {
+    ConvolutionChannelsLast: (PackedConvolution, _way),
+    ConvolutionEpilogue: (PackedConvolution, _way),
+    FullyConnected: (PackedDense, _dense_way),
+}
+"""What computes an operator with a packed weight, and how."""

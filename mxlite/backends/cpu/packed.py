@@ -1,4 +1,4 @@
-"""Convolutions with prepacked weights, for inference, where weights do not change."""
+"""Convolutions and dense layers with prepacked weights, for inference, where weights do not change."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from ...graph.opdef import DType
 
 if TYPE_CHECKING:
     from .convolution.direct import Forward
+    from .packed_dense import DenseWay
 
 
 @dataclass(frozen=True)
 class PackedAttrs:
-    """`of`: the attributes of the convolution; `way`: its algorithm; `shape`: that of the weight."""
+    """`of`: the attributes of the convolution or dense layer; `way`: its algorithm; `shape`: that of the
+    weight.
+    """
 
     of: Any
-    way: Forward
+    way: Forward | DenseWay
     shape: Shape
     out: Shape
 
 
 class PackWeight(Op):
-    """The weight of a convolution in the layout of its kernel: bytes that only that kernel can read.
+    """The weight of a convolution or dense layer in the layout of its kernel: bytes that only that can read.
 
-    weight: (F, C/G, *K)  ->  out: (bytes,) uint8.
+    weight: (F, C/G, *K) or (F, C)  ->  out: (bytes,) uint8.
     """
 
     op_name = "_pack_weight"
@@ -91,3 +94,9 @@ class PackedConvolution(Op):
         xp: Any, a: Any, data: Any, packed: Any, factor: Any, bias: Any, addend: Any, *, out: Any, work: Any
     ) -> None:
         a.way.connect(data, packed, bias, addend, out, work, factor)()
+
+
+class PackedDense(PackedConvolution):
+    """A dense layer with the output of `_pack_weight`; see `FullyConnected`."""
+
+    op_name = "_packed_dense"

@@ -16,6 +16,9 @@ Sums of the columns of a large array that nothing else sweeps over have a nest o
 array in the order of memory.
 How many parts there are follows from the shapes alone, so results do not depend on the number of threads.
 
+A scan has a nest whose reduced axis is that along which a value is carried; what other nests read of it is
+stored whole.
+
 What is added at an index (`Computation.add_at`) has two nests: one stores the base where the sums are
 wanted, in an output or in scratch, the other adds the terms. The axes of the terms that the base has are
 kept, so each sum is one thread's, and its terms are added in the order of the rest.
@@ -78,7 +81,8 @@ class _Group:
     """Reductions with the same kept and reduced axes, that can be taken in one nest.
 
     `inside`: the group in whose nest they are taken in parts, as sums over its kept axes. `scatter`: the
-    group is a sum of terms at an index instead, and of others, each to the one before.
+    group is a sum of terms at an index instead, and of others, each to the one before. `reverse`: it is scans
+    in this direction instead, None for others.
     """
 
     kept: frozenset[int]
@@ -87,6 +91,11 @@ class _Group:
     members: list[int] = field(default_factory=list)
     inside: int | None = None
     scatter: bool = False
+    reverse: bool | None = None
+
+    @property
+    def is_special(self) -> bool:
+        return self.scatter or self.reverse is not None
 
 
 def nests_of(
@@ -180,6 +189,8 @@ class _Planner:
                 self.last[i] = self.group_of[i] = self._join(i)
             elif node[0] == "scatter":
                 self.last[i] = self.group_of[i] = self._join_scatter(i)
+            elif node[0] == "scan":
+                self.last[i] = self.group_of[i] = self._join_scan(i)
         self.values = {n: self.values[n] for n in self.outputs}
         needed = needed_by(self.t, self.values.values())
         for group in self.groups:
@@ -240,7 +251,7 @@ class _Planner:
         behind = self.last[x]
         for g in range(len(self.groups) - 1, -1, -1):
             group = self.groups[g]
-            if (group.kept, group.reduced) != (kept, reduced) or group.scatter:
+            if (group.kept, group.reduced) != (kept, reduced) or group.is_special:
                 continue
             if g < (behind if group.inside is None else group.inside) or (in_parts and g == behind):
                 continue  # it is not there by then; or a level of its own
@@ -255,7 +266,7 @@ class _Planner:
                 across = (group.kept, group.reduced) == (reduced, kept) and max(kept, default=-1) == max(
                     kept | reduced
                 )
-                if across and not group.in_parts and group.inside is None and not group.scatter:
+                if across and not group.in_parts and group.inside is None and not group.is_special:
                     inside = g
             if inside is None and self._is_by_rows(kept, reduced):
                 inside = len(self.groups)
@@ -277,6 +288,21 @@ class _Planner:
                 group.members.append(i)
                 return g
         self.groups.append(_Group(kept, whole - kept, False, [i], scatter=True))
+        return len(self.groups) - 1
+
+    def _join_scan(self, i: int) -> int:
+        """The group of a scan: one of scans along the same axis in the same direction, if what it reads is
+        there by then.
+        """
+        at, reverse, _ = self.t.nodes[i][4:]
+        reduced = frozenset({self.rank + at})
+        kept = self.spaces[i] - reduced
+        for g in range(max(0, self.last[i]), len(self.groups)):
+            group = self.groups[g]
+            if (group.kept, group.reduced, group.reverse) == (kept, reduced, reverse):
+                group.members.append(i)
+                return g
+        self.groups.append(_Group(kept, reduced, False, [i], reverse=reverse))
         return len(self.groups) - 1
 
     def _is_by_rows(self, kept: frozenset[int], reduced: frozenset[int]) -> bool:
@@ -408,7 +434,8 @@ class _Planner:
             seen.add(i)
             if i in self.group_of and self.groups[self.group_of[i]].inside == g:
                 return  # it is taken in the same nest
-            if self.last[i] == g and self.spaces[i] <= group.kept:
+            is_scan = group.reverse is not None and i in group.members
+            if self.last[i] == g and (is_scan or self.spaces[i] <= group.kept):
                 found[i] = None
                 return
             for x in operands_of(self.t.nodes[i]):
@@ -512,6 +539,8 @@ class _Planner:
                 steps.append(("index", next(along_it)))
             elif node[0] == "gather":
                 steps.append(("gather", load_of[i], number[node[2]]))
+            elif node[0] == "scan":
+                steps.append(("scan", *(number[x] for x in node[1:4]), *node[5:]))
             else:
                 steps.append((node[0], *(number[x] for x in operands_of(node))))
         stores = [
@@ -560,7 +589,7 @@ class _Planner:
             elif node[0] == "gather":
                 stack.append(node[2])
             else:
-                assert node[0] not in REDUCTIONS or i in own, f"node {i} is read before it is stored"
+                assert i not in self.group_of or i in own, f"node {i} is read before it is stored"
                 stack += operands_of(node)
         ordered = [i for i in self.order if i in needed]
         gathers = [i for i in ordered if self.t.nodes[i][0] == "gather" and i not in leaves]

@@ -55,6 +55,7 @@ class NestFacts:
         for name, *rest in n.steps:
             leaf = name in ("number", "index")
             operands: tuple[int, ...] = () if leaf else tuple(rest)  # type: ignore[arg-type]
+            operands = operands[:3] if name == "scan" else operands
             space = frozenset[int]().union(*(found[x] for x in operands))
             if name == "gather":
                 operands = operands[1:]  # the array itself is no value

@@ -39,9 +39,11 @@ class Nest:
 
     Values are numbered: those of `loads` first, then `constants` (numbers of the computation's), then
     `steps`: (name, operands), a reduction (name, operand) over all axes that are not kept, ("index", axis),
-    ("number", x). `stores` are pairs of a value and where it is written. `in_parts`: the sweep over the
-    reduced axes is taken in parts, each of which stores results of its own. `across` are sums over the kept
-    axes, taken in parts of these: a value, the sums of a block of kept points, those of all of a part.
+    ("number", x), or ("scan", the first value, factor, term, whether it is reversed and exclusive) along the
+    only axis that is not kept, whose points then are visited in that order. `stores` are pairs of a value and
+    where it is written. `in_parts`: the sweep over the reduced axes is taken in parts, each of which stores
+    results of its own. `across` are sums over the kept axes, taken in parts of these: a value, the sums of a
+    block of kept points, those of all of a part.
     `adds` are added to what is there: a value, its index, and the gathered place; the reduced axes give the
     order of those that meet.
     """
@@ -87,5 +89,5 @@ class Nests:
 
     @property
     def reduces(self) -> bool:
-        """True if there is a reduction, or something is added at an index."""
+        """True if there is a reduction or scan, or something is added at an index."""
         return not all(all(p.nest.kept) and not p.nest.adds for p in self.nests)

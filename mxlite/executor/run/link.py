@@ -72,7 +72,7 @@ def link(
     if planned.infer.step.forms:
         for key, array in result.items():
             # All that another program may keep in another form; nothing else refers to them yet.
-            if key not in arrays and key[0] == "var" and array.ndim > 2 and is_floating(array.dtype):
+            if key not in arrays and key[0] == "var" and array.ndim >= 2 and is_floating(array.dtype):
                 form = planned.infer.step.forms.get(key)
                 Resident(array, 0 if form is None else form.nbytes)
     for name in planned.train.step.no_gradient:

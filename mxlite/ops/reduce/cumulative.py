@@ -7,9 +7,7 @@ from math import prod
 from ...core.dtype import as_dtype
 from ...core.errors import DerivativeError, ShapeError
 from ...core.record import record
-from ...graph.opdef import Op
-from ..blocks import PIECE
-from ..scratch import accumulator
+from ..declared import Declared
 
 
 @record
@@ -22,12 +20,14 @@ class CumulativeAttrs:
     reverse: bool = False
 
 
-class _Cumulative(Op):
+class _Cumulative(Declared):
     """One array to its running totals."""
 
+    abstract = True
     inputs = ("a",)
     accepts = "number"
     Attrs = CumulativeAttrs
+    gradients = ("a",)
 
     @staticmethod
     def infer_shape(a, data):
@@ -50,14 +50,12 @@ class cumsum(_Cumulative):
     The gradient is the running sum of `d_out` from the other end.
     """
 
-    @staticmethod
-    def forward(xp, attrs, a, *, out):
-        _run(xp, xp.add, attrs, a, out)
+    backward_reads = ("d_out",)
 
     @staticmethod
-    def backward(xp, attrs, d_out, *, d_a):
-        back = CumulativeAttrs(attrs.axis, None, attrs.exclusive, not attrs.reverse)
-        _run(xp, xp.add, back, d_out if attrs.axis is not None else d_out.reshape(d_a.shape), d_a)
+    def compute(t, attrs, a):
+        x, axis = _along(t, attrs, a)
+        return {"out": t.scan(x, axis, reverse=attrs.reverse, exclusive=attrs.exclusive)}
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -71,21 +69,15 @@ class cumprod(_Cumulative):
     """Running product along `axis`, or over the flattened array, ``out[i] = a[0] * ... * a[i]``.
 
     a: (...)  ->  out: (...), of `dtype` if that is given; with ``axis=None`` as long as `a` has elements.
-    The gradient is the running sum of ``d_out * out`` from the other end, divided by `a`: nan where `a` is 0.
-    As numpy's cumprod; MXNet has none.
+    Its gradient of a gradient is nan where `a` is 0. As numpy's cumprod; MXNet has none.
     """
 
-    @staticmethod
-    def forward(xp, attrs, a, *, out):
-        _run(xp, xp.multiply, attrs, a, out)
+    backward_reads = ("d_out", "a")
 
     @staticmethod
-    def backward(xp, attrs, d_out, a, out, *, d_a):
-        flat = d_a if attrs.axis is not None else d_a.reshape(-1)
-        xp.multiply(d_out, out, out=flat, casting="unsafe")
-        back = CumulativeAttrs(attrs.axis, None, attrs.exclusive, not attrs.reverse)
-        _run(xp, xp.add, back, d_a, d_a)
-        xp.divide(d_a, a, out=d_a, casting="unsafe")
+    def compute(t, attrs, a):
+        x, axis = _along(t, attrs, a)
+        return {"out": t.scan(0.0, axis, x, 1.0, attrs.reverse, attrs.exclusive)}
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -99,32 +91,8 @@ class cumprod(_Cumulative):
         return {"a": w.elemwise_div(back, ins["a"])}
 
 
-def _run(xp, ufunc, a, data, out):
-    """Blocks of at most PIECE elements; a carry goes from one to the next along the axis. May be in place."""
-    if not data.size:
-        return
-    shape = (data.size,) if a.axis is None else data.shape
-    axis = (a.axis or 0) % len(shape)
-    outer, length, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-    source, target = data.reshape(outer, length, inner), out.reshape(outer, length, inner)
-    if a.reverse:
-        source, target = source[:, ::-1], target[:, ::-1]
-    long = min(length, PIECE)
-    wide = min(inner, PIECE // long)
-    rows = PIECE // (long * wide)
-    kind = accumulator(out.dtype)
-    for i in range(0, outer, rows):
-        for j in range(0, inner, wide):
-            carry = None
-            for k in range(0, length, long):
-                block = source[i : i + rows, k : k + long, j : j + wide].astype(kind)
-                if carry is not None:
-                    ufunc(block[:, :1], carry, out=block[:, :1])
-                ufunc.accumulate(block, axis=1, out=block)
-                into = target[i : i + rows, k : k + long, j : j + wide]
-                if a.exclusive:
-                    into[:, :1] = ufunc.identity if carry is None else carry
-                    into[:, 1:] = block[:, :-1]
-                else:
-                    into[...] = block
-                carry = block[:, -1:].copy()
+def _along(t, attrs, a):
+    """The array, flat without an axis, and the axis; cut to whole numbers if totals are."""
+    x, axis = (t.view(a, (prod(a.shape),)), 0) if attrs.axis is None else (a, attrs.axis)
+    is_whole = attrs.dtype is not None and as_dtype(attrs.dtype).kind in "iu"
+    return t.trunc(x) if is_whole else x, axis

@@ -279,10 +279,10 @@ def _of_operator(request: Request, spelled: str) -> _Formula | None:
 
 
 def _formula(t: Computation, outputs: Mapping[str, Tensor], shapes: Sequence[Shape]) -> _Formula | None:
-    """Over a domain to which `shapes` broadcast; None where it picks elements."""
+    """Over a domain to which `shapes` broadcast; None where it picks elements, or scans."""
     roots = [x.number for x in outputs.values()]
     nodes, numbers = pruned(t, roots)
-    if not {n[0] for n in nodes}.isdisjoint(("gather", "scatter")):
+    if not {n[0] for n in nodes}.isdisjoint(("gather", "scatter", "scan")):
         return None
     made = {n: (number, x.shape) for (n, x), number in zip(outputs.items(), numbers)}
     domain = common_shape([*(t.shapes[i] for i in needed_by(t, roots)), *shapes])

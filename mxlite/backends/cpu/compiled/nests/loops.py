@@ -26,6 +26,9 @@ from .writer import NestWriter
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
 PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
+MOST_INNER = (
+    32  # elements of the innermost axis in one unit: its lines stay in the cache from vector to vector
+)
 LEAST_ADDED = (
     64  # elements of rows that are added at an index in one unit: of fewer each thread reads all indices
 )
@@ -152,7 +155,9 @@ def _division(placed: PlacedNest, threads: int) -> tuple[int, int]:
         return piece, placed.parts
     units = prod(lengths[k] for k in facts.kept if k not in (facts.inner, facts.last))
     units *= ceil(lengths[-1] / piece) if facts.by_columns else 1
-    return piece, min(threads, lengths[facts.inner]) if units % threads else 1
+    inner = lengths[facts.inner]
+    parts = ceil(inner / MOST_INNER)
+    return piece, min(inner, ceil(parts / threads) * threads) if units * parts % threads else parts
 
 
 def _piece(placed: PlacedNest, threads: int, evenly: bool) -> int:

@@ -43,6 +43,9 @@ REDUCTIONS: Mapping[str, Reduction] = {
 }
 
 
+_CARRIES = frozenset({*REDUCTIONS, "scan"})
+
+
 @dataclass(frozen=True)
 class Schedule:
     """What the code of a nest depends on besides the nest itself.
@@ -60,7 +63,7 @@ class Schedule:
 def schedule_of(placed: PlacedNest) -> Schedule:
     """The schedule of a nest, as far as registers and the cache have room."""
     nest, lengths = placed.nest, placed.lengths
-    few, reduces = len(nest.steps) <= 4, any(step[0] in REDUCTIONS for step in nest.steps)
+    few, reduces = len(nest.steps) <= 4, any(step[0] in _CARRIES for step in nest.steps)
     rows = columns = 1
     if nest.across:
         nbytes = 0

@@ -114,10 +114,12 @@ def _step(
     if i < nest.first_step:
         return f"{constants[nest.constants[i - len(nest.loads)]]:g}"
     name, *rest = nest.steps[i - nest.first_step]
-    numbers: Sequence[Any] = rest
+    numbers: Sequence[Any] = rest[:3] if name == "scan" else rest
     if name == "index":
         return f"i{numbers[0]}"
     if name == "gather":
         return f"{at(nest.loads[numbers[0]])}, where index = %{numbers[1]}"
+    if name == "scan":
+        name = " ".join(["scan", *(w for w, there in zip(("reverse", "exclusive"), rest[3:]) if there)])
     literals = {x: nest.steps[x - nest.first_step][1] for x in numbers if facts.names[x] == "number"}
     return " ".join([str(name), *(str(literals.get(x, f"%{x}")) for x in numbers)])

@@ -11,6 +11,7 @@ from ....nests.nest import Access, Nest
 from ..codegen.emit import emit
 from ..codegen.emitter import Function
 from ..codegen.ir import FLOAT, I64, Operand as Int, Value, zero
+from .scan import carried_on, Scan, scans_of
 from .schedule import BLOCK, Reduction, REDUCTIONS, Schedule
 
 ROWS = 128  # that are added up before they are added to the rest
@@ -33,6 +34,7 @@ class _Point:
         self.pointers, self.indices, self.values = dict(pointers), dict(indices), values
         self.mask, self.lane = mask, lane
         self.made: dict[Value, tuple[Value, Value]] = {}
+        self.carried: dict[int, Value] = {}  # what each scan has come to
 
 
 class NestWriter:
@@ -63,6 +65,7 @@ class NestWriter:
             self.constants[len(nest.loads) + k] = f.load_one(at, 0)
             slot += 1
         self.slot = slot
+        self.scans = scans_of(nest)
         self.strides = {x: self._strides(x) for x in self.bases}
 
     def _strides(self, x: Access) -> dict[int, Int]:
@@ -303,7 +306,45 @@ class NestWriter:
                 self._innermost(here, roots, finish)
                 return []
 
-            self._sweep(points, body, [], [])
+            if self.scans:
+                self._scan(points, body)
+            else:
+                self._sweep(points, body, [], [])
+
+    def _scan(
+        self,
+        points: Sequence[_Point],
+        body: Callable[[Sequence[_Point], Sequence[Value]], list[Value]],
+    ) -> None:
+        """`body` at every point of the reduced axis, in the order of the nest's scans."""
+        f, (axis,) = self.f, self.facts.reduced
+        length, order = self.lengths[axis], list(self.scans)
+        along = axis == self.facts.last
+        reverse = self.scans[order[0]].reverse
+
+        def visit(index: Int, mask: Value | None, carried: Sequence[Value]) -> list[Value]:
+            here = self._at(points, axis, index)
+            for k, p in enumerate(here):
+                p.carried = dict(zip(order, carried[k * len(order) :]))
+                if along:
+                    p.mask, p.lane = mask, index
+            body(here, ())
+            return [p.carried[i] for p in here for i in order]
+
+        firsts: list[Value] = []
+        for p in points:
+            starts = [self.scans[i].first for i in order]
+            self._compute(self.facts.needed(starts, p.values), p)
+            firsts += [p.values[i] for i in starts]
+        step = f.width if along else 1
+        whole = f.binary("and", length, -step) if along else length
+        with f.loop(0, whole, step, firsts) as loop:
+            at: Int = f.minus(f.minus(length, step), loop.index) if reverse else loop.index
+            loop.again(*visit(at, None, loop.values))
+        if along:  # what is left, once or never
+            with f.loop(whole, length, step, loop.results) as rest:
+                left = f.minus(length, whole)
+                rest.again(*visit(0 if reverse else whole, f.tail(0, left), rest.values))
 
     def _is_shared(self, i: int) -> bool:
         """True for a value that is the same in all of the innermost loop."""
@@ -350,16 +391,22 @@ class NestWriter:
             f.store(functools.reduce(f.add, terms, f.load(at, 0, mask=mask)), at, 0, mask=mask)
 
     def _add_at_index(self, points: Sequence[_Point]) -> None:
-        """Add the terms at some points to the places of their indices, one lane after the other."""
+        """Add the terms at some points to the places of their indices, one lane after the other. Neighbours
+        often are added at one place, and each waits for the one before it: what else there is to add comes
+        between them.
+        """
         f = self.f
         for p in points:
+            given = []
             for i, index, x in self.nest.adds:
                 at, places, terms = p.pointers[x], self._places(x, p.values[index]), p.values[i]
                 if p.mask is not None:  # lanes outside add to the first place what changes no sum
                     terms = f.select(p.mask, terms, f.const(-0.0))
                     places = f.either(p.mask, places, zero(places.type))
-                for k in range(f.width):
-                    one = f.offset(at, f.lane(places, k), x.dtype)
+                given.append((at, places, terms, x.dtype))
+            for k in range(f.width):
+                for at, places, terms, dtype in given:
+                    one = f.offset(at, f.lane(places, k), dtype)
                     f.store_at(f.add(f.load_at(FLOAT, one, 4), f.lane(terms, k)), one, 4)
 
     def _reduce(
@@ -500,6 +547,8 @@ class NestWriter:
                 p.values[i] = value
             elif name == "number":
                 p.values[i] = f.const(step[1])  # type: ignore[arg-type]
+            elif name == "scan":
+                p.values[i], p.carried[i] = self._carried(self.scans[i], p, p.carried[i])
             elif name == "gather":
                 load, index = cast(tuple[int, int], step[1:])
                 p.values[i] = self._gather(n.loads[load], p.values[index], p)
@@ -510,6 +559,13 @@ class NestWriter:
                 p.values[i] = f.every(emit(f, step, operands, p.made))
             else:
                 p.values[i] = emit(f, step, [p.values[x] for x in self.facts.operands[i]], p.made)
+
+    def _carried(self, scan: Scan, p: _Point, before: Value) -> tuple[Value, Value]:
+        """The values of a scan at a point, and what it has come to behind them."""
+        factor = None if scan.is_sum else p.values[scan.factor]
+        term = None if scan.is_product else p.values[scan.term]
+        along = self.facts.reduced[0] == self.facts.last
+        return carried_on(self.f, scan, along, factor, term, before, p.mask)
 
     def _gather(self, x: Access, index: Value, p: _Point) -> Value:
         """The elements of an array at an index along an axis of its own. A nan counts as 0."""

@@ -1,4 +1,4 @@
-"""Calls of convolutions with prepacked weights, made once."""
+"""Calls of convolutions and dense layers with prepacked weights, made once."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from ....base import ChosenKernel, connected, Request
 from ...kernel_row import kernel_rows, LIBRARY
 from ...onednn import Run
-from ...packed import PackedConvolution, PackWeight
+from ...packed import PackedConvolution, PackedDense, PackWeight
 
 
 def _pack(r: Request) -> ChosenKernel | None:
@@ -29,4 +29,4 @@ def _convolve(r: Request) -> ChosenKernel | None:
 
 
 SERVES = ("backends.cpu.packed",)
-ROWS = kernel_rows(LIBRARY, {PackWeight: _pack, PackedConvolution: _convolve})
+ROWS = kernel_rows(LIBRARY, {PackWeight: _pack, PackedConvolution: _convolve, PackedDense: _convolve})

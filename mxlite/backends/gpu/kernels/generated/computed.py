@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from .....ops import ALL
+from .....ops.reduce.cumulative import cumprod, cumsum
 from .....te.computation import REDUCTIONS
 from ....base import ChosenKernel, Request
 from ....elementwise.program import kinds_of
@@ -47,8 +48,9 @@ def _is_empty(r: Request) -> bool:
     return kinds is not None and all(prod(kinds[n][0]) == 0 for n in outs)
 
 
-# A check reads indices on the host.
-_OPERATORS = [op for op in ALL if op.compute is not None and op.compute_check is None]
+# A check reads indices on the host; scans have kernels of their own.
+_SCANS = (cumsum, cumprod)
+_OPERATORS = [op for op in ALL if op.compute is not None and op.compute_check is None and op not in _SCANS]
 
 rows = table(
     *((op, row, None) for op in _OPERATORS), *((op.grad_op, row, None) for op in _OPERATORS if op.grad_op)
