@@ -56,10 +56,9 @@ def main(name: str, batch: str, link: str, steps: str) -> None:
         rates = np.tile([0.0, 0.0], (len(exe.updated), 1))
         return lambda: exe.step(rates, **inputs)
 
-    alone, both = bound(), bound(ranks=mx.dist.size(), link=link)
-    least = bound(
-        ranks=mx.dist.size(), link=link, memory_budget=both.memory_plan.peak_bytes - 1, shard="none"
-    )
+    ranks = mx.memplan.Ranks(mx.dist.size(), link, "none")
+    alone, both = bound(), bound(ranks=ranks)
+    least = bound(ranks=ranks, memory_budget=both.memory_plan.peak_bytes - 1)
     weights = [alone.arg_dict[n] for n in alone.updated]
     sums = Sums(weights)
     found = {
