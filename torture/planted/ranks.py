@@ -83,7 +83,8 @@ FAULTS = [
     Fault(
         "ranks begin with parameters of their own",
         "mxlite/module/training.py",
-        "        for name in self.parameters:\n            broadcast_into(binding.arg_dict[name])\n",
+        "        for name in self.parameters:\n"
+        "            broadcast_into(binding.whole.get(name, binding.arg_dict[name]))\n",
         "",
         _TRAINING,
     ),

@@ -2,7 +2,8 @@
 each call.
 
 At batch size 1 reordering takes as long as convolving. A packed weight takes the bytes of the plain one where
-it can (`Slabs`) and where nobody else in the graph reads that; elsewhere it is another array.
+it can (`Slabs`) and where nobody else in the graph reads that. Elsewhere that of a convolution is another
+array, and a dense layer reads the plain one, as its weights are most of what a transformer holds.
 
 A dense layer that would narrow its weight at each call reads a copy in 16 bits: half the bytes.
 """
@@ -42,11 +43,17 @@ def pack(step: Step, target: Target) -> Step:
         op, find = _PACKED.get(node.op, (None, None))
         way = find(graph, node) if find is not None and node.inputs[1] in step.constant else None
         inputs = made.inputs(node)
-        if op is not None and way is not None:
+        in_place = (
+            way is not None
+            and step.in_place
+            and step.readers.only(node.inputs[1]) is node
+            and inputs[1].node.op is None
+            and way.slabs is not None
+        )
+        if way is not None and op is not None and (in_place or op is PackedConvolution):
             attrs = PackedAttrs(node.attrs, way, graph.shapes[node.inputs[1]], graph.shapes[Entry(node)])
             packed = inputs[1]
-            is_alone = step.readers.only(node.inputs[1]) is node and packed.node.op is None
-            if step.in_place and is_alone and way.slabs is not None:
+            if in_place:
                 forms[packed] = way.slabs
             else:
                 packed = _added(made, PackWeight, attrs, packed, f"{node.name}_packed")

@@ -8,9 +8,9 @@ the order of the plain weight (`compiled/nests/row_product.py`), which is faster
 from __future__ import annotations
 
 import ctypes
-from functools import cached_property
 from typing import Any
 
+from ...core.cached import cached_property
 from ...core.dtype import float32
 from .convolution.slabs import Slabs
 from .onednn import bind, Memory, reorder, Run

@@ -9,11 +9,13 @@ an output may overwrite any input of its size.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ....te.expression import Expression
+from ...call import in_turn
 from ...elementwise.program import collapsed
 from ...nests.nest import Access, Nest, Nests, PlacedNest
 from ..onednn.primitive import address_of
@@ -63,8 +65,10 @@ class Loop:
         names = [str(k) for k in range(len(places))]
         nests = Nests(tuple(names[:count]), tuple(names[count:]), tuple(constants))
         nests.nests.append(PlacedNest(nest, tuple(lengths), strides=along))
-        self.loops = Loops(nests)
+        self.loops = Loops(nests) if prod(shape) else None
 
     def call(self, *arrays: Any) -> Run:
         """The call for these arrays, inputs and then outputs: in C order, or as `leads` says."""
+        if self.loops is None:  # there are no elements
+            return in_turn(())
         return self.loops.call([address_of(x) for x in arrays], keep=arrays)

@@ -152,7 +152,7 @@ def _transposition(moves: Sequence[Move]) -> Plan | None:
 SERVES = (
     "ops.layout", "ops.shape.constant", "ops.shape.cut", "ops.shape.depth", "ops.shape.diagonal",
     "ops.shape.join", "ops.shape.like", "ops.shape.padding", "ops.shape.shape", "ops.shape.split",
-    "ops.index.sequence", "ops.linalg.matrices", "ops.loss.loss", "ops.loss.sparse_reg", "ops.nn.im2col",
+    "ops.linalg.matrices", "ops.loss.loss", "ops.loss.sparse_reg", "ops.nn.im2col",
     "ops.optim.reset", "ops.rnn.rnn", "ops.vision.image",
 )  # fmt: skip
 # What declares a computation may be part of larger nests, and views cost nothing where they are in place.

@@ -7,10 +7,10 @@ is left is printed as any other (`backends/gpu/nests/`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from math import prod
 from typing import Any
 
+from .....core.cached import cached_property
 from .....graph.ir import Shape
 from .....graph.opdef import DType
 from .....te.expression import Expression, ExpressionValue, Writer
