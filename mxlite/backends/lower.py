@@ -186,7 +186,7 @@ def lower_graph(
                 threads=crew.threads if crew.threads != crews.most else 0,
                 forms=crew.forms if "work" in kernel.signature.services else (),
                 exchanges=sum(arrays[n].nbytes for n in op.exchanged(node.attrs)),
-                trips=op.trips,
+                phases=op.phases,
             )
         )
     return LoweredGraph(

@@ -142,9 +142,8 @@ class ExecutorGroup:
         wanted: dict[Key, str] = {}
         owned: dict[Key, tuple[Shape, np.dtype[Any]]] = {}
         inputs: dict[str, Shape] = {}
-        parts: dict[
-            Any, Shape
-        ] = {}  # shapes of arrays that stay whole until a rank's parts are cut from them
+        # Arrays that stay whole until a rank's parts are cut from them, with their shapes.
+        parts: dict[Any, Shape] = {}
         for program in lowered:
             wanted |= _shared(program.step)
             parts |= program.step.parts

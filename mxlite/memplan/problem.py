@@ -57,8 +57,8 @@ class Task:
     and its time does not count. `threads` is the kernel's thread count if that was reduced, else 0.
     `forms` are (threads, workspace) of the kernel as it is and with ever fewer threads, for less workspace
     and in as many times the time: a plan chooses among them. Results are equal to the bit. `exchanges` are
-    the bytes of arrays that go to other ranks or come from them: all ranks run such tasks in one order. They
-    make as many `trips`: a sum goes out and comes back.
+    the bytes of arrays that go to other ranks or come from them: all ranks run such tasks in one order. A
+    message has so many `phases`: the parts of a sum are reduced, then gathered.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Task:
     threads: int = 0
     forms: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     exchanges: int = field(default=0, repr=False)
-    trips: int = field(default=2, repr=False)
+    phases: int = field(default=2, repr=False)
 
     def with_form(self, form: tuple[int, int]) -> Task:
         """The task with the threads and the workspace of one of its kernel's forms."""

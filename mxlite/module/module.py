@@ -89,7 +89,7 @@ class Module(BoundModule):
         offload: Offload = None,
         streams: int = 1,
         narrow_params: bool = False,
-        ranks: Ranks | None = None,
+        ranks: Ranks | int | None = None,
     ) -> None:
         contexts = contexts_of(context)
         work_loads = work_loads_of(work_load_list, len(contexts))
@@ -124,7 +124,7 @@ class Module(BoundModule):
         binding.narrow_params = narrow_params
         binding.places = group2ctxs
         if ranks is not None:
-            training.among = ranks
+            training.asked_ranks = Ranks.of(ranks)
         super().__init__(binding, training, budgets, logger)
         self._compression_params = compression_params  # of gradients, where other ranks share the store
         self._context = contexts  # a list in MXNet, whose programs read it

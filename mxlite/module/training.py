@@ -49,7 +49,7 @@ class Training:
         self.fixed = names.fixed
         self.fused = fused
         # Programs for MXNet may call get_params on one rank alone: without a word weights stay whole.
-        self.among = Ranks(shard="auto-optimizer")
+        self.asked_ranks = Ranks(shard="auto-optimizer")
         self.in_buckets = False  # of a BucketingModule: ranks may be in different ones
         self.awaits = False
         self.samples: int | None = None
@@ -141,11 +141,11 @@ class Training:
             )
         before = self.optimizer, self._updater, binding.group.extra, self._store
         options, self._store = dict(binding.options), store
-        among, count = self.among, self.ranks
-        if among.count not in (1, count):
-            raise BindError(f"Module: ranks is for {among.count} ranks, but the store has {count}.")
-        shard = "none" if among.shard.startswith("auto") and not binding.group.budget else among.shard
-        binding.options["ranks"] = Ranks(count, among.link, shard)
+        asked, count = self.asked_ranks, self.ranks
+        if asked.count not in (1, count):
+            raise BindError(f"Module: ranks is for {asked.count} ranks, but the store has {count}.")
+        shard = "none" if asked.shard.startswith("auto") and not binding.group.budget else asked.shard
+        binding.options["ranks"] = Ranks(count, asked.link, shard)
         try:
             self._start(optimizer, binding)
         except MemoryBudgetError:
@@ -155,7 +155,7 @@ class Training:
         # Programs for other shapes have the same arrays as this one.
         parts = binding.executor.parts
         shard = "none" if not parts else "optimizer" if parts.keys().isdisjoint(self.index) else "weights"
-        binding.options["ranks"] = Ranks(count, among.link, shard)
+        binding.options["ranks"] = Ranks(count, asked.link, shard)
         binding.options["parts"] = frozenset(n for n in parts if n in self.index)  # for evaluation
         states_of = (n for n in binding.executor.optimizer_states if n in parts)
         self.updater.shared = {self.index[n.rpartition(":")[0]]: parts[n] for n in states_of}

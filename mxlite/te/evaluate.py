@@ -406,7 +406,7 @@ class _SweepProgram:
                 into[...] = lines(v[first], tuple(1 if k == axis else n for k, n in enumerate(shape)))
                 if not part.exclusive:
                     step(factors[:1], into, terms[:1], into)
-            # What stands before the first line that is made here is there: after an exclusive block, too.
+            # The line before the first one that is made here is there: after an exclusive block, too.
             start = begin if part.exclusive else max(0, begin - 1)
             stop = min(length, begin + count + part.exclusive)
             skip = 0 if part.exclusive or begin else 1

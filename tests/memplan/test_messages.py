@@ -151,7 +151,7 @@ def test_ranks_share_weights_where_a_budget_asks_for_it():
     assert weights.breakdown["arguments"] < 0.3 * states.breakdown["arguments"]
     assert weights.breakdown["optimizer"] == states.breakdown["optimizer"]
     gathers = [t for t in weights.problem.tasks if t.op == "_gather_over_ranks"]
-    assert len(gathers) == 6 and all(t.recomputable and t.trips == 1 and t.seconds > 0 for t in gathers)
+    assert len(gathers) == 6 and all(t.recomputable and t.phases == 1 and t.seconds > 0 for t in gathers)
     # A budget below what shared states need: weights are gathered, and gathered again.
     budget = int(0.8 * weights.peak_bytes)
     with pytest.raises(mx.MemoryBudgetError):

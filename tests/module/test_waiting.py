@@ -179,11 +179,24 @@ def test_wrong_shapes_are_refused_at_bind():
 
 
 @pytest.mark.parametrize(
-    "options, text", [({"streams": 99}, "streams must be"), ({"offload": 0.5}, "offload must be")]
+    "options, text",
+    [
+        ({"streams": 99}, "streams must be"),
+        ({"offload": 0.5}, "offload must be"),
+        ({"ranks": "two"}, "ranks must be a number"),
+    ],
 )
 def test_what_no_program_can_have_is_refused_before_one_is_made(options, text):
     with pytest.raises(mx.BindError, match=text):
         mx.mod.Module(mlp(), context=mx.cpu(), fused_update=True, **options)
+
+
+def test_a_number_of_ranks_is_that_of_the_store():
+    module = mx.mod.Module(mlp(), context=mx.cpu(), fused_update=True, ranks=2)
+    module.bind(DATA, LABEL)
+    module.init_params()
+    with pytest.raises(mx.BindError, match="ranks is for 2 ranks, but the store has 1"):
+        module.init_optimizer(**PARAMS)
 
 
 def test_a_monitor_that_comes_before_the_optimizer_sees_the_steps():

@@ -118,4 +118,4 @@ _PACKED: dict[type[Op] | None, tuple[type[Op], Callable[[Graph, Node], Forward |
     ConvolutionEpilogue: (PackedConvolution, _way),
     FullyConnected: (PackedDense, _dense_way),
 }
-"""What computes an operator with a packed weight, and how."""
+"""For each operator the one with a packed weight, and the function that finds its algorithm."""

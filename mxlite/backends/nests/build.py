@@ -94,8 +94,9 @@ class _Group:
     reverse: bool | None = None
 
     @property
-    def is_special(self) -> bool:
-        return self.scatter or self.reverse is not None
+    def reduces(self) -> bool:
+        """True for reductions, which are neither sums at an index nor scans."""
+        return not self.scatter and self.reverse is None
 
 
 def nests_of(
@@ -251,7 +252,7 @@ class _Planner:
         behind = self.last[x]
         for g in range(len(self.groups) - 1, -1, -1):
             group = self.groups[g]
-            if (group.kept, group.reduced) != (kept, reduced) or group.is_special:
+            if (group.kept, group.reduced) != (kept, reduced) or not group.reduces:
                 continue
             if g < (behind if group.inside is None else group.inside) or (in_parts and g == behind):
                 continue  # it is not there by then; or a level of its own
@@ -266,7 +267,7 @@ class _Planner:
                 across = (group.kept, group.reduced) == (reduced, kept) and max(kept, default=-1) == max(
                     kept | reduced
                 )
-                if across and not group.in_parts and group.inside is None and not group.is_special:
+                if across and not group.in_parts and group.inside is None and group.reduces:
                     inside = g
             if inside is None and self._is_by_rows(kept, reduced):
                 inside = len(self.groups)

@@ -69,9 +69,8 @@ class PlacedNest:
     nest: Nest
     lengths: Shape
     parts: int = 1
-    strides: tuple[
-        Shape, ...
-    ] = ()  # of each strided or gathered place: those of the nest's axes, then of its own axis
+    strides: tuple[Shape, ...] = ()
+    """For each strided or gathered place those of the nest's axes, then that of its own axis."""
 
 
 @dataclass(eq=False)

@@ -33,7 +33,7 @@ class Arrays:
 EXACT = COMPARISONS | frozenset(
     "add sub mul neg abs max min sign select trunc floor ceil rint fmod index gather broadcast".split()
 )
-"""What whole numbers of 64 bits are computed with."""
+"""Steps that are exact in whole numbers of 64 bits."""
 
 
 def nests_for(r: Request, how: Arrays, wanted: frozenset[str] | None = None) -> Nests | None:

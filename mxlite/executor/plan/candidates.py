@@ -200,7 +200,7 @@ class Candidates:
 
     @property
     def usual_shard(self) -> str:
-        """What ranks share in the usual step."""
+        """The kind of arrays that ranks share in the usual step, as `Ranks.shard`."""
         shard = self.request.ranks.shard
         may = self.request.may_shard or self.request.parts
         return shard if may and not shard.startswith("auto") else "none"

@@ -106,5 +106,6 @@ def tokens_of(graph: Graph) -> list[Entry]:
     """The tokens of all messages that have one, in their order. They have storage of their own: in the arena
     a token would lie where something else was until just before, and its message would have to wait for that.
     """
-    makers = (n for n in graph.nodes if n.op is not None and n.op.exchanged(n.attrs) and n.op.trips == 2)
+    with_token = find_op("_sum_over_ranks"), find_op("_sharded_update")
+    makers = (n for n in graph.nodes if n.op in with_token)
     return [Entry(n, n.num_outputs - 1) for n in makers]

@@ -40,7 +40,7 @@ SHARED = (
         "weights, too (ranks=mx.memplan.Ranks() of Module; each with such a batch, kvstore='dist_sync')",
     ),
 )
-"""What ranks may share, as `Ranks.shard` and in words."""
+"""Arrays that ranks may share, as `Ranks.shard` and in words."""
 PLANS = 12  # tries at most, however small the networks
 
 Fixed = Mapping[str, int]

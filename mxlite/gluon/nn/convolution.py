@@ -13,7 +13,7 @@ from .spatial import Spatial, spread
 
 
 class _Layer(Spatial):
-    """What all have in common."""
+    """Base: geometry, parameters and how they print."""
 
     each = ("strides", "padding", "output_padding", "dilation")
     _operator = "Convolution"

@@ -133,7 +133,7 @@ class SyncBatchNorm(BatchNorm):
         self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any
     ) -> Any:
         """See the class."""
-        trainer = self.gamma.trainer()  # type: ignore[attr-defined]
+        trainer = self._reg_params["gamma"].trainer()
         alone = F is not nd or trainer is None or trainer.ranks == 1
         if not alone and autograd.is_training() and not self._kwargs["use_global_stats"]:
             raise StateError(

@@ -9,7 +9,7 @@ from .spatial import Spatial, spread
 
 
 class _Pooling(Spatial):
-    """What all have in common."""
+    """Base: the operator's parameters and how they print."""
 
     each = ("pool_size",)
     _kwargs: dict[str, Any]

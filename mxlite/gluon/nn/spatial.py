@@ -1,4 +1,4 @@
-"""What layers over one, two or three spatial axes have in common."""
+"""The base of layers over one, two or three spatial axes."""
 
 from __future__ import annotations
 

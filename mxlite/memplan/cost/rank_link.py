@@ -38,9 +38,9 @@ class RankLink:
     def __str__(self) -> str:
         return f"{self.bytes_per_s / 1e9:.4g} GB/s"
 
-    def seconds(self, nbytes: int, ranks: int, trips: int = 2) -> float:
+    def seconds(self, nbytes: int, ranks: int, phases: int = 2) -> float:
         """Modelled time in which each of the `ranks` sends `nbytes`, but for its own part, so many times."""
-        return trips * (self.latency_s + nbytes * (ranks - 1) / ranks / self.bytes_per_s)
+        return phases * (self.latency_s + nbytes * (ranks - 1) / ranks / self.bytes_per_s)
 
     @classmethod
     def of(cls, link: RankLink | str | None) -> RankLink:

@@ -17,7 +17,8 @@ class Ranks:
 
     `link` is what carries them: text such as "10Gbit/s" or "20GB/s,5us" is read, None is the default.
     `shard`: "optimizer" if each rank keeps only a part of the optimizer's states, "weights" if of the weights
-    and their gradients as well, "none", or "auto" for whichever is faster within the budget.
+    and their gradients as well, "none", or "auto" for whichever is faster within the budget
+    ("auto-optimizer": of the first and none).
     """
 
     count: int = 1
@@ -43,9 +44,9 @@ class Ranks:
         """So many ranks with everything else by default; `ranks` itself if it says all."""
         return ranks if isinstance(ranks, Ranks) else cls(ranks)
 
-    def seconds(self, nbytes: int, trips: int = 2) -> float:
-        """Modelled time in which `nbytes` go to all ranks so many times, a sum twice."""
-        return RankLink.of(self.link).seconds(nbytes, self.count, trips)
+    def seconds(self, nbytes: int, phases: int = 2) -> float:
+        """Modelled time of a message of `nbytes` with so many phases."""
+        return RankLink.of(self.link).seconds(nbytes, self.count, phases)
 
 
 ALONE = Ranks()

@@ -33,7 +33,7 @@ VERSION = 9  # 1 had no host memory, 2 no cache, 3 nobody else in it, 4 no previ
 MOST = 2**62  # bytes, and any other number: two of them still fit in 64 bits
 _APART = ("schedule", "liveness", "offsets", "host_ranges", "steps", "forms", "whole")
 """Fields of a plan, its problem and its tasks that are written in a form of their own, or not at all."""
-_SELDOM = {"threads": 0, "exchanges": 0, "trips": 2}
+_SELDOM = {"threads": 0, "exchanges": 0, "phases": 2}
 """Fields that are written only where they differ from these defaults."""
 
 

@@ -44,14 +44,14 @@ def overlapped(problem: Problem, ranks: Ranks) -> tuple[int, ...]:
 
     for t, task in enumerate(tasks):
         if task.exchanges and not task.recomputable:
-            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges, task.trips)
+            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges, task.phases)
             waiting.append((stream, t))
             pending.update(task.outputs)
         else:
             while waiting and (task.update or not pending.isdisjoint(task.inputs)):
                 place()
             order.append(t)
-            clock += ranks.seconds(task.exchanges, task.trips) if task.exchanges else task.seconds
+            clock += ranks.seconds(task.exchanges, task.phases) if task.exchanges else task.seconds
             made.update(dict.fromkeys(task.outputs, clock))
         while waiting and waiting[0][0] <= clock:
             place()
@@ -68,12 +68,12 @@ def with_message_times(problem: Problem, ranks: Ranks) -> Problem:
     made: dict[int, float] = {}  # when each value is there
     for t, task in enumerate(tasks):
         if task.exchanges and not task.recomputable:
-            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges, task.trips)
+            stream = max(_ready(made, task), stream) + ranks.seconds(task.exchanges, task.phases)
             tasks[t] = replace(task, seconds=max(0.0, stream - clock))
             clock = max(clock, stream)
         else:
             if task.exchanges:
-                tasks[t] = replace(task, seconds=ranks.seconds(task.exchanges, task.trips))
+                tasks[t] = replace(task, seconds=ranks.seconds(task.exchanges, task.phases))
             clock += tasks[t].seconds
         made.update(dict.fromkeys(task.outputs, clock))
     return replace(problem, tasks=tuple(tasks))

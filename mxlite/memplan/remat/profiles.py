@@ -1,5 +1,5 @@
-"""What the search reads of a problem's tasks: who asks for the results of each, what it is recomputed by and
-until when, and what updates wait for.
+"""Tables of a problem's tasks that the search reads: who asks for the results of each, what it is recomputed
+by and until when, and what updates wait for.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ class Profiles:
             for t in range(n)
             if any(v in changes for v in tasks[t].inputs)
         }
-        # For each update: the last backward task it waits for, and the forward tasks whose copies it waits
-        # for.
+        # For each update: the last backward task and the forward tasks whose copies it waits for.
         touching: dict[int, list[int]] = {}
         for t, row in enumerate(problem.updated_inputs):
             for v in row:

@@ -38,7 +38,7 @@ class GatherOverRanks(Op):
 
     op_name = "_gather_over_ranks"
     inputs = ("data",)
-    trips = 1
+    phases = 1
 
     Attrs = _Attrs
 
@@ -54,7 +54,7 @@ class GatherOverRanks(Op):
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
-        """What a rank's parts add to the results of all ranks."""
+        """Each rank's parts of the sum of all ranks' gradients."""
         return {"data": w._scatter_over_ranks(heads["out"], **_given(a))}
 
     @staticmethod
@@ -71,7 +71,7 @@ class ScatterOverRanks(Op):
 
     op_name = "_scatter_over_ranks"
     inputs = ("data",)
-    trips = 1
+    phases = 1
     recomputable = False
     accepts = "float"
 

@@ -66,7 +66,8 @@ if what == "refuse":
 if last:  # automatic names count on, and that is no difference
     mx.sym.Activation(mx.sym.Activation(mx.sym.Variable("x"), act_type="tanh"), act_type="tanh")
 
-shared = {"hidden": 4096, "optimizer": "adam", "shard": "optimizer"} if what == "alone" else {}
+states = mx.memplan.Ranks(shard="optimizer")
+shared = {"hidden": 4096, "optimizer": "adam", "ranks": states} if what == "alone" else {}
 module = module_for(**shared)
 for i in range(10):
     if i == 5 and last and what not in ("alone", "disk", "early", "busy", "checkpoint"):

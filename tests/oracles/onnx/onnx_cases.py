@@ -105,9 +105,9 @@ def run_case(case: Case) -> Outcome:
                 outputs = prepared.run([array(x) for x in inputs])
                 theirs = [array(x) for x in wanted]
                 assert [_length(x) for x in outputs] == [_length(x) for x in theirs]
-                if _draws(case.model):  # other numbers, of the same kind
-                    theirs = [np.full_like(x, 0.5) for x in theirs]
-                    outputs = [np.full_like(x, 0.5) for x in outputs]
+                if _draws(case.model):  # other truth values, of the same shapes and types
+                    assert all(np.isin(x, (0, 1)).all() for x in outputs)
+                    outputs, theirs = ([np.zeros_like(x) for x in xs] for xs in (outputs, theirs))
                 Runner.assert_similar_outputs(_flat(theirs), _flat(outputs), case.rtol, case.atol)
                 compared += len(outputs)
     except NotSupportedError as error:
@@ -120,7 +120,7 @@ def run_case(case: Case) -> Outcome:
 
 
 def _draws(model) -> bool:
-    """True if the numbers are random."""
+    """True if the results are drawn: of all the standard's cases those of Bernoulli."""
     return any(n.op_type == "Bernoulli" or n.op_type.startswith("Random") for n in model.graph.node)
 
 

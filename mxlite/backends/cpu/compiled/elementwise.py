@@ -17,7 +17,7 @@ from ....graph.opdef import DType
 from ....te.expression import Expression
 from ...call import in_turn
 from ...elementwise.program import collapsed
-from ...nests.nest import Access, Nest, Nests, PlacedNest
+from ...nests.elementwise import elementwise_nests
 from ..onednn.primitive import address_of
 from .calls import team
 from .nests.loops import Loops
@@ -48,23 +48,7 @@ class Loop:
             masks = [tuple(step != 0 for step in s) for s in strides]
         else:
             lengths, masks = shape, [(True, True)] * len(views)
-        masks += [(True,) * len(lengths)] * len(made)
-        places = [
-            Access(k, mask, str(dtype), strided=leads is not None)
-            for k, (mask, dtype) in enumerate(zip(masks, (*dtypes, *made)))
-        ]
-        count = expression.num_inputs
-        nest = Nest(
-            (True,) * len(lengths),
-            tuple(places[:count]),
-            tuple(range(len(constants))),
-            expression.steps,
-            tuple(zip(expression.outputs, places[count:])),
-        )
-        along = tuple((lead, 1, 0) for lead in leads or ())
-        names = [str(k) for k in range(len(places))]
-        nests = Nests(tuple(names[:count]), tuple(names[count:]), tuple(constants))
-        nests.nests.append(PlacedNest(nest, tuple(lengths), strides=along))
+        nests = elementwise_nests(expression, constants, lengths, masks, dtypes, made, leads=leads or ())
         self.loops = Loops(nests) if prod(shape) else None
 
     def call(self, *arrays: Any) -> Run:

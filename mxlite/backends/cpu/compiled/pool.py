@@ -164,19 +164,19 @@ class _PoolWriter:
         mine = ("d", "h", "w") if backward else ("od", "oh", "ow")
         theirs = ("od", "oh", "ow") if backward else ("d", "h", "w")
         first_h = n[mine[0]]
-        first_w = self.f.plus(first_h, n[mine[1]])
+        first_w = f.plus(first_h, n[mine[1]])
         lines = self.product(n["rows"], n[mine[0]], n[mine[1]])
         begin, end = f.share(lines)
         with f.loop(begin, end) as line:
-            plane = self.f.over(line.index, n[mine[1]])
-            h = self.f.rest(line.index, n[mine[1]])
-            row, d = self.f.over(plane, n[mine[0]]), self.f.rest(plane, n[mine[0]])
-            in_d, in_h = self.entry(d), self.entry(self.f.plus(first_h, h))
+            plane = f.over(line.index, n[mine[1]])
+            h = f.rest(line.index, n[mine[1]])
+            row, d = f.over(plane, n[mine[0]]), f.rest(plane, n[mine[0]])
+            in_d, in_h = self.entry(d), self.entry(f.plus(first_h, h))
             start = self.product(row, n[theirs[0]])
             mine_at = self.product(line.index, n[mine[2]])
             with f.loop(0, n[mine[2]]) as position:
-                in_w = self.entry(self.f.plus(first_w, position.index))
-                target = self.product(self.f.plus(mine_at, position.index), n["c"])
+                in_w = self.entry(f.plus(first_w, position.index))
+                target = self.product(f.plus(mine_at, position.index), n["c"])
                 write = self.gradient if backward else self.pooled
                 where = (d, h, position.index)
 
@@ -191,7 +191,7 @@ class _PoolWriter:
         done: Int = 0
         for count in (BLOCK, 1):
             step = count * f.width
-            until = self.f.binary("and", c, -step)
+            until = f.binary("and", c, -step)
             with f.loop(done, until, step) as loop:
                 block(loop.index, count, None)
             done = until
@@ -215,14 +215,14 @@ class _PoolWriter:
         f = self.f
         (d0, d1, _), (h0, h1, _), (w0, w1, _) = ranges
         with f.loop(d0, d1, 1, carried) as by_d:
-            plane = self.f.plus(start, by_d.index)
+            plane = f.plus(start, by_d.index)
             with f.loop(h0, h1, 1, by_d.values) as by_h:
-                at = self.f.plus(self.product(plane, lengths[1]), by_h.index)
+                at = f.plus(self.product(plane, lengths[1]), by_h.index)
                 base = self.product(at, lengths[2])
                 number, tap = line(by_d.index, by_h.index)
                 values = (*by_h.values, *(() if number is None else (number,)))
                 with f.loop(w0, w1, 1, values) as by_w:
-                    element = self.product(self.f.plus(base, by_w.index), self.n["c"])
+                    element = self.product(f.plus(base, by_w.index), self.n["c"])
                     if number is None:
                         by_w.again(*tap(by_w.index, element, None, by_w.values))
                     else:
@@ -251,7 +251,7 @@ class _PoolWriter:
         """One output, of `count` vectors of channels."""
         f, n = self.f, self.n
         kind, numbered = self.form.kind, bool(self.index)
-        written = self.lanes(self.f.plus(target, c), count)
+        written = self.lanes(f.plus(target, c), count)
         signs: list[Value] = []
         if self.form.signed:
             weights = [f.load(self.weights, i, mask=mask) for i in self.lanes(c, count)]
@@ -269,7 +269,7 @@ class _PoolWriter:
             return (f.number(self.element(ranges, d, h, ranges[2][0])) if numbered else None), tap
 
         def tap(w: Value, element: Value, number: Value, values: Sequence[Value]) -> Sequence[Value]:
-            places = self.lanes(self.f.plus(element, c), count)
+            places = self.lanes(f.plus(element, c), count)
             x = [f.load(self.data, i, self.dtype, mask) for i in places]
             x = [f.mul(v, s) for v, s in zip(x, signs)] if signs else x
             if kind == "chosen":
@@ -311,7 +311,7 @@ class _PoolWriter:
     def weight(self, d: Value, h: Value) -> Value:
         """The weight of outputs at (d, h), without the part that depends on w."""
         f = self.f
-        by_h = f.load_one(self.weights, self.f.plus(self.n["od"], h))
+        by_h = f.load_one(self.weights, f.plus(self.n["od"], h))
         return f.mul(f.load_one(self.weights, d), by_h)
 
     def last_weight(self, w: Value) -> Value:
@@ -340,25 +340,25 @@ class _PoolWriter:
                 return None, functools.partial(weighted, weight)
             steps = ("stride_d", "stride_h", "stride_w")
             at = (d, h, ranges[2][0])
-            inner = [self.f.minus(r[2], self.product(o, n[s])) for r, o, s in zip(ranges, at, steps)]
+            inner = [f.minus(r[2], self.product(o, n[s])) for r, o, s in zip(ranges, at, steps)]
             return f.number(self.in_window(*inner)), chosen
 
         def weighted(
             weight: Value, w: Value, element: Value, number: Value, values: Sequence[Value]
         ) -> Sequence[Value]:
             all_of_it = f.mul(weight, self.last_weight(w))
-            places = self.lanes(self.f.plus(element, c), count)
+            places = self.lanes(f.plus(element, c), count)
             return [
                 f.fma(f.load(self.out, i, self.dtype, mask), all_of_it, v) for v, i in zip(values, places)
             ]
 
         def chosen(w: Value, element: Value, number: Value, values: Sequence[Value]) -> Sequence[Value]:
-            places = self.lanes(self.f.plus(element, c), count)
+            places = self.lanes(f.plus(element, c), count)
             here = [f.compare("oeq", f.load(self.places, i, self.index, mask), number) for i in places]
             d = [f.load(self.out, i, self.dtype, mask) for i in places]
             return [f.select(b, f.add(v, x), v) for b, v, x in zip(here, values, d)]
 
         lengths = (n["od"], n["oh"], n["ow"])
         found = self.taps(ranges, lengths, start, [f.const(0.0)] * count, line)
-        for v, i in zip(found, self.lanes(self.f.plus(target, c), count)):
+        for v, i in zip(found, self.lanes(f.plus(target, c), count)):
             f.store(v, self.data, i, self.dtype, mask)

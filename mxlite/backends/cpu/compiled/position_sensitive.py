@@ -85,9 +85,9 @@ class _PoolingForward(_PositionWriter):
         data, out, images, self.table, groups = (f.pointer(k) for k in range(5))
         regions = f.integer(5)
         self.numbers(6)
-        first, last = f.share(self.f.times(regions, self.d))
+        first, last = f.share(f.times(regions, self.d))
         with f.loop(first, last) as item:
-            r, d = self.f.over(item.index, self.d), self.f.rest(item.index, self.d)
+            r, d = f.over(item.index, self.d), f.rest(item.index, self.d)
             image = self.entry(images, (r, 1))
             there = f.is_("sge", image, 0)
             with f.loop(0, self.p) as down, f.loop(0, self.p) as along:
@@ -99,10 +99,10 @@ class _PoolingForward(_PositionWriter):
                     gi, gj = (self.entry(groups, (k, 1)) for k in (i, j))
                     plane = self.at((image, 1), (self.at((d, 1), (gi, self.g), (gj, self.g)), self.c))
                     with f.loop(*rows, 1, [f.const(0.0)]) as row:
-                        line = self.f.times(self.at((plane, 1), (row.index, self.h)), self.w)
+                        line = f.times(self.at((plane, 1), (row.index, self.h)), self.w)
                         with f.loop(*columns, f.width, row.values) as column:
                             mask = f.tail(column.index, columns[1])
-                            place = self.f.plus(line, column.index)
+                            place = f.plus(line, column.index)
                             column.again(f.add(column.values[0], f.load(data, place, self.dtype, mask)))
                         row.again(*column.results)
                     mean = f.div(f.total(row.results[0]), self.area(rows, columns))
@@ -115,31 +115,31 @@ class _PoolingBackward(_PositionWriter):
         d_data, d_out, order, starts, self.table, parts, scratch = (f.pointer(k) for k in range(7))
         floats, images = f.integer(7), f.integer(8)
         self.numbers(9)
-        held = f.offset(scratch, self.f.times(f.thread, floats), 4)
-        squared = self.f.times(self.g, self.g)
-        used = self.f.times(self.d, squared)
+        held = f.offset(scratch, f.times(f.thread, floats), 4)
+        squared = f.times(self.g, self.g)
+        used = f.times(self.d, squared)
         first, last = f.share(self.c)
         with f.loop(first, last) as channel, f.loop(0, images) as image:
             c, n = channel.index, image.index
             with f.loop(0, floats, f.width) as loop:
                 f.store(f.const(0.0), held, loop.index)
             with f.when(f.is_("slt", c, used)):
-                d = self.f.over(c, squared)
-                group = self.f.rest(c, squared)
-                gi, gj = self.f.over(group, self.g), self.f.rest(group, self.g)
-                begin, end = (self.entry(starts, (k, 1)) for k in (n, self.f.plus(n, 1)))
+                d = f.over(c, squared)
+                group = f.rest(c, squared)
+                gi, gj = f.over(group, self.g), f.rest(group, self.g)
+                begin, end = (self.entry(starts, (k, 1)) for k in (n, f.plus(n, 1)))
                 with f.loop(begin, end) as region:
                     r = self.entry(order, (region.index, 1))
                     with self.part(parts, gi) as i, self.part(parts, gj) as j:
                         head = self.at((r, 1), (d, self.d), (i, self.p), (j, self.p))
                         self.add(held, r, i, j, f.load_one(d_out, head, self.dtype))
-            base = self.f.times(self.f.times(self.at((n, 1), (c, self.c)), self.h), self.w)
+            base = f.times(f.times(self.at((n, 1), (c, self.c)), self.h), self.w)
 
             def put(at: Value, mask: Value | None, base: Int = base) -> None:
-                place = self.f.plus(base, at)
+                place = f.plus(base, at)
                 f.store(f.load(held, at, mask=mask), d_data, place, self.dtype, mask)
 
-            f.sweep(0, self.f.times(self.h, self.w), put)
+            f.sweep(0, f.times(self.h, self.w), put)
 
     @contextmanager
     def part(self, parts: Value, group: Value) -> Iterator[Value]:
@@ -154,10 +154,10 @@ class _PoolingBackward(_PositionWriter):
         rows, columns = self.bounds(r, i, TOP), self.bounds(r, j, LEFT)
         share = f.div(head, self.area(rows, columns))
         with f.loop(*rows) as row:
-            line = self.f.times(row.index, self.w)
+            line = f.times(row.index, self.w)
             with f.loop(*columns, f.width) as column:
                 mask = f.tail(column.index, columns[1])
-                place = self.f.plus(line, column.index)
+                place = f.plus(line, column.index)
                 f.store(f.add(f.load(held, place, mask=mask), share), held, place, mask=mask)
 
 
@@ -181,15 +181,15 @@ class _Maxima(_PositionWriter):
         f = self.f
         data, out, index, images, table = (f.pointer(k) for k in range(5))
         regions, channels, high, wide, height, columns_of = (f.integer(k) for k in range(5, 11))
-        both = self.f.times(self.f.plus(high, wide), 2)
-        first, last = f.share(self.f.times(regions, channels))
+        both = f.times(f.plus(high, wide), 2)
+        first, last = f.share(f.times(regions, channels))
         with f.loop(first, last) as item:
-            r, c = self.f.over(item.index, channels), self.f.rest(item.index, channels)
+            r, c = f.over(item.index, channels), f.rest(item.index, channels)
             image = self.entry(images, (r, 1))
             there = f.is_("sge", image, 0)
-            mine = f.offset(table, self.f.times(r, both), 8)
-            sides = f.offset(mine, self.f.times(high, 2), 8)
-            plane = self.f.times(self.at((image, 1), (c, channels)), height)
+            mine = f.offset(table, f.times(r, both), 8)
+            sides = f.offset(mine, f.times(high, 2), 8)
+            plane = f.times(self.at((image, 1), (c, channels)), height)
             with f.loop(0, high) as down, f.loop(0, wide) as along:
                 rows = self.between(mine, down.index, high)
                 columns = self.between(sides, along.index, wide)
@@ -224,16 +224,16 @@ class _Maxima(_PositionWriter):
     ) -> tuple[Value, Value]:
         """The maximum of a part, in all lanes, and its position in its plane, an i32."""
         f = self.f
-        start = self.places(self.f.plus(self.f.times(rows[0], width), columns[0]))
+        start = self.places(f.plus(f.times(rows[0], width), columns[0]))
         with f.loop(*rows, 1, [f.const(float("-inf")), start]) as row:
-            line = self.f.times(self.f.plus(plane, row.index), width)
-            number = self.f.times(row.index, width)
+            line = f.times(f.plus(plane, row.index), width)
+            number = f.times(row.index, width)
             with f.loop(*columns, f.width, row.values) as column:
                 mask = f.tail(column.index, columns[1])
-                x = f.load(data, self.f.plus(line, column.index), self.dtype, mask)
+                x = f.load(data, f.plus(line, column.index), self.dtype, mask)
                 larger = f.compare("ogt", x, column.values[0])
                 larger = f.both(larger, mask)
-                here = self.places(self.f.plus(number, column.index))
+                here = self.places(f.plus(number, column.index))
                 column.again(f.select(larger, x, column.values[0]), f.select(larger, here, column.values[1]))
             row.again(*column.results)
         best, place = row.results

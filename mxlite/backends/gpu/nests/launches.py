@@ -11,7 +11,7 @@ from typing import Any
 from ....core.dtype import as_dtype
 from ....te.computation import REDUCTIONS
 from ...nests.build import Splitting
-from ...nests.facts import NestFacts
+from ...nests.facts import facts_of
 from ...nests.nest import Nests, PlacedNest
 from ..compiler.source import assembled, KernelSource, NAMES, typedefs
 from ..compiler.steps import CALLED, FUNCTIONS
@@ -68,7 +68,7 @@ class _Placed:
     """A nest with its form: lengths, of the last axis in packs, parts or owners of places, and units."""
 
     def __init__(self, placed: PlacedNest, number: str) -> None:
-        self.placed, self.facts = placed, NestFacts(placed.nest)
+        self.placed, self.facts = placed, facts_of(placed.nest)
         nest, lengths = placed.nest, placed.lengths
         self.parts = placed.parts if nest.in_parts else 1
         kept = prod(lengths[k] for k in self.facts.kept)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from ...nests.facts import NestFacts
+from ...nests.facts import facts_of
 from ...nests.nest import Access, is_whole, Nest
 from ..compiler.kinds import FLOATS
 from ..compiler.source import kernel, NAMES
@@ -50,7 +51,7 @@ def printed(nest: Nest, form: Form, name: str) -> str:
 
 class _Printer:
     def __init__(self, nest: Nest, form: Form) -> None:
-        self.nest, self.form, self.facts = nest, form, NestFacts(nest)
+        self.nest, self.form, self.facts = nest, form, facts_of(nest)
         cut = {x for name, *xs in nest.steps if name == "trunc" for x in xs}
         floats = {i for i, x in enumerate(nest.loads) if x.dtype in FLOATS and i not in cut}
         self.compared: set[int] = floats if form.is_whole else set()
@@ -147,8 +148,8 @@ class _Printer:
                 x = n.loads[load]  # type: ignore[call-overload]
                 at = f"{self._at(x, f'in{load}')} + place(v{index}) * in{load}_s{rank}"
                 self._emit(f"C v{i} = to<C>(in{load}[{at}]);")
-            elif name == "number" and self.form.is_whole and not is_whole(operands[0]):  # type: ignore[arg-type]
-                self._emit(f"double v{i} = {literal(operands[0])};")  # type: ignore[arg-type]
+            elif name == "number" and self.form.is_whole and not is_whole(cast(float, operands[0])):
+                self._emit(f"double v{i} = {literal(cast(float, operands[0]))};")
             elif name == "broadcast":
                 self._emit(f"C v{i} = v{operands[0]};")
             else:

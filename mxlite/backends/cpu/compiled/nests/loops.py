@@ -26,12 +26,10 @@ from .writer import NestWriter
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
 PIECE = 8192  # elements of the last axis in one unit, where nothing is reduced
-MOST_INNER = (
-    32  # elements of the innermost axis in one unit: its lines stay in the cache from vector to vector
-)
-LEAST_ADDED = (
-    64  # elements of rows that are added at an index in one unit: of fewer each thread reads all indices
-)
+MOST_INNER = 32
+"""Elements of the innermost axis in one unit: its lines stay in the cache from vector to vector."""
+LEAST_ADDED = 64
+"""Elements of rows that are added at an index in one unit: of fewer each thread reads all indices."""
 
 
 class Loops:

@@ -10,6 +10,7 @@ factors go from lane to lane one by one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from ....nests.nest import Nest
 from ..codegen.emitter import Function
@@ -36,14 +37,15 @@ def scans_of(nest: Nest) -> dict[int, Scan]:
     found = {}
     for i, (name, *rest) in enumerate(nest.steps, nest.first_step):
         if name == "scan":
-            first, factor, term, reverse, exclusive = rest
-            is_sum, is_product = _is_number(nest, factor, 1.0), _is_number(nest, term, 0.0)
-            found[i] = Scan(first, factor, term, reverse, exclusive, is_sum, is_product and not is_sum)  # type: ignore[arg-type]
+            first, factor, term, reverse, exclusive = cast(tuple[int, int, int, bool, bool], tuple(rest))
+            is_sum = _is_number(nest, factor, 1.0)
+            is_product = not is_sum and _is_number(nest, term, 0.0)
+            found[i] = Scan(first, factor, term, reverse, exclusive, is_sum, is_product)
     return found
 
 
-def _is_number(nest: Nest, i: object, value: float) -> bool:
-    assert isinstance(i, int)
+def _is_number(nest: Nest, i: int, value: float) -> bool:
+    """True for a literal of this value."""
     return i >= nest.first_step and nest.steps[i - nest.first_step] == ("number", value)
 
 

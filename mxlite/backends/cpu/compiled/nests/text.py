@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ....nests.facts import NestFacts
+from ....nests.facts import facts_of, NestFacts
 from ....nests.nest import Access, Nests, PlacedNest
 from .loops import Loops
 from .schedule import schedule_of
@@ -25,7 +25,7 @@ def nests_as_text(nests: Nests) -> str:
 
 
 def _schedule(placed: PlacedNest, threads: int) -> str:
-    nest, schedule, inner = placed.nest, schedule_of(placed), NestFacts(placed.nest).inner
+    nest, schedule, inner = placed.nest, schedule_of(placed), facts_of(placed.nest).inner
     found = [f"{threads} {'thread' if threads == 1 else 'threads'}"]
     if placed.parts > 1:
         found.append(
@@ -43,7 +43,7 @@ def _schedule(placed: PlacedNest, threads: int) -> str:
 
 
 def _lines(placed: PlacedNest, names: Sequence[str], constants: Sequence[float]) -> Iterator[str]:
-    nest, facts = placed.nest, NestFacts(placed.nest)
+    nest, facts = placed.nest, facts_of(placed.nest)
     kept = [k for k in range(len(nest.kept)) if nest.kept[k]]
     depth = ""
     for k in kept:

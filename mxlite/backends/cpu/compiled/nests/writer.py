@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from ....nests.facts import NestFacts
+from ....nests.facts import facts_of
 from ....nests.nest import Access, Nest
 from ..codegen.emit import emit
 from ..codegen.emitter import Function
@@ -43,7 +43,7 @@ class NestWriter:
     """
 
     def __init__(self, f: Function, nest: Nest, schedule: Schedule, slot: int) -> None:
-        self.f, self.nest, self.facts, self.schedule = f, nest, NestFacts(nest), schedule
+        self.f, self.nest, self.facts, self.schedule = f, nest, facts_of(nest), schedule
         rank = len(nest.kept)
         self.lengths = [f.integer(slot + k) for k in range(rank)]
         self.piece, self.parts = f.integer(slot + rank), f.integer(slot + rank + 1)

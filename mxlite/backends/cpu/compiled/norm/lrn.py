@@ -82,16 +82,16 @@ class _LrnWriter:
         if self.form.last:
             begin, end = f.share(self.n)
             with f.loop(begin, end) as line:
-                self.position(self.f.times(line.index, self.c), None)
+                self.position(f.times(line.index, self.c), None)
             return
-        up = self.f.plus(self.p, f.width - 1)
-        blocks = self.f.over(up, f.width)
-        begin, end = f.share(self.f.times(self.n, blocks))
+        up = f.plus(self.p, f.width - 1)
+        blocks = f.over(up, f.width)
+        begin, end = f.share(f.times(self.n, blocks))
         with f.loop(begin, end) as item:
-            sample, block = self.f.over(item.index, blocks), self.f.rest(item.index, blocks)
-            at = self.f.times(block, f.width)
-            base = self.f.plus(self.f.times(sample, self.f.times(self.c, self.p)), at)
-            whole = f.is_("sle", self.f.plus(at, f.width), self.p)
+            sample, block = f.over(item.index, blocks), f.rest(item.index, blocks)
+            at = f.times(block, f.width)
+            base = f.plus(f.times(sample, f.times(self.c, self.p)), at)
+            whole = f.is_("sle", f.plus(at, f.width), self.p)
             with f.when(whole):
                 self.position(base, None)
             with f.when(f.negated(whole)):
@@ -126,11 +126,11 @@ class _LrnWriter:
 
         for body in (square, term, gradient) if form.backward else (square, out):
             if form.last:
-                f.sweep(0, self.c, lambda c, m, body=body: body(c, self.f.plus(base, c), m))
+                f.sweep(0, self.c, lambda c, m, body=body: body(c, f.plus(base, c), m))
             else:
                 with f.loop(0, self.c) as channel:
                     c = channel.index
-                    body(c, self.f.plus(base, self.f.times(c, self.p)), mask)
+                    body(c, f.plus(base, f.times(c, self.p)), mask)
 
     def place(self, c: Value) -> Int:
         """Offset of channel `c` in a row of scratch."""
@@ -142,7 +142,7 @@ class _LrnWriter:
         total = f.load(row, here)
         for k in range(1, self.form.reach + 1):
             for side in (-k, k):
-                total = f.add(total, f.load(row, self.f.plus(here, side * self.unit)))
+                total = f.add(total, f.load(row, f.plus(here, side * self.unit)))
         return total
 
     def base(self, total: Value) -> Value:

@@ -132,16 +132,16 @@ class _DropoutWriter:
 
     def write(self) -> None:
         f = self.f
-        rows_of = self.f.times(self.last, 4) if self.form.way == "fours" else self.last
+        rows_of = f.times(self.last, 4) if self.form.way == "fours" else self.last
         first, last = f.share(self.units)
         with f.loop(first, last) as unit:
-            row = self.f.over(unit.index, self.pieces)
-            begin = self.f.times(self.f.rest(unit.index, self.pieces), self.piece)
-            end = f.least(self.f.plus(begin, self.piece), self.last)
+            row = f.over(unit.index, self.pieces)
+            begin = f.times(f.rest(unit.index, self.pieces), self.piece)
+            end = f.least(f.plus(begin, self.piece), self.last)
             number = self.start
             for place, step in zip(f.split(row, self.lengths), self.steps[:-1]):
-                number = self.f.plus(number, self.f.times(place, step))
-            at = self.f.times(row, rows_of)
+                number = f.plus(number, f.times(place, step))
+            at = f.times(row, rows_of)
             getattr(self, f"_{self.form.way}")(at, begin, end, number)
 
     # -- the last axis -----------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def _row(r: Request) -> ChosenKernel | None:
         made = [x is not None for x in arrays[2:]]
         if not any(made):
             return in_turn(())
-        args = [*(0 if x is None else address_of(x) for x in arrays), rows, length, k]
+        args = [*map(address_of, arrays), rows, length, k]
         return call(written(*made), "topk", args, threads, keep=arrays)
 
     return connected(connect, nbytes, "compiled topk", bits=())

@@ -18,7 +18,7 @@ from ....base import ChosenKernel, Request
 from ....elementwise.formula import elementwise_operators
 from ....elementwise.program import can_store, collapsed, kinds_of, Program, program
 from ....fused.elementwise import FusedElementwise, FusedElementwiseGradient
-from ....nests.nest import Access, Nest, Nests, PlacedNest
+from ....nests.elementwise import elementwise_nests
 from ...compiler.kinds import floating, FLOATS, known
 from ...compiler.source import NAMES
 from ...compiler.steps import STEPS
@@ -45,15 +45,12 @@ class Loop:
 
     @cached_property
     def launches(self) -> Launches:
-        """The launch. Values of a nest are numbered as those of an expression."""
-        e, whole = self.expression, (True,) * len(self.lengths)
+        """The launch."""
         ins, outs = [str(d) for d in self.dtypes], [str(d) for d in self.made]
         masks = [tuple(step != 0 for step in steps) for steps in self.strides]
-        loads = (Access(i, mask, d) for i, (mask, d) in enumerate(zip(masks, ins)))
-        stores = ((x, Access(e.num_inputs + i, whole, d)) for i, (x, d) in enumerate(zip(e.outputs, outs)))
-        nest = Nest(whole, tuple(loads), tuple(range(e.num_constants)), e.steps, tuple(stores))
         number = "int64" if not FLOATS.issuperset(outs) else "float64" if "float64" in ins else "float32"
-        nests = Nests((), (), tuple(self.constants), number, [PlacedNest(nest, self.lengths)])
+        given = self.expression, self.constants, self.lengths, masks, self.dtypes, self.made
+        nests = elementwise_nests(*given, number)
         return Launches(self.device, nests, "elementwise")
 
     def call(self, *arrays: Any) -> Run:
