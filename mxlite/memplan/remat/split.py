@@ -243,3 +243,12 @@ def strides(cuts: Cuts) -> Iterator[int]:
 def total_bytes(problem: Problem) -> int:
     """Arena bytes of all forward values together."""
     return sum(_arena_bytes(problem, t) for t in range(problem.num_forward))
+
+
+def kept_bytes(problem: Problem) -> int:
+    """Arena bytes of what backward reads of the forward pass, without what the user marked for recomputation:
+    if nothing else is recomputed, all of it is live when backward begins.
+    """
+    n, made = problem.num_forward, problem.arena_producer
+    read = {v for t in problem.tasks[n:] for v in t.inputs if 0 <= made[v] < n}
+    return sum(padded(problem.values[v].nbytes) for v in read if not problem.tasks[made[v]].mirror)
