@@ -5,7 +5,8 @@
     python benchmarks/generality.py --quick    small sizes; checks that both frameworks compute the same, and
                                                prints tables without times
     python benchmarks/generality.py --nets vit,gpt --peers eager,compile    some networks, some columns
-    python benchmarks/generality.py --budgets  predicted and measured extra time within four budgets, too
+    python benchmarks/generality.py --budgets  predicted and measured extra time within four budgets instead,
+                                               half an hour; with --write results/<date>-budgets.md
 
 Each network of networks/general is built twice by hand and starts from equal weights and batches. Before
 anything is timed, losses, outputs and gradients of all parameters are compared with those of PyTorch in
@@ -31,7 +32,7 @@ from networks.network import Case
 from peers.agreement import Agreement
 from peers.column import chosen, Column
 from peers.contest import Entries, Entry, hold, say, Terms
-from peers.general_report import report, Result
+from peers.general_report import budgets_report, report, Result
 from planning.calibrated import Study, study
 
 SCRIPTS = {"ours": "general_mxlite.py", "torch": "general_torch.py"}
@@ -51,7 +52,7 @@ def main() -> int:
         "--limit", type=float, default=420, help="seconds until a column must be ready to run"
     )
     parser.add_argument("--quick", action="store_true", help="small sizes, no times")
-    parser.add_argument("--budgets", action="store_true", help="extra time within four budgets, too")
+    parser.add_argument("--budgets", action="store_true", help="extra time within four budgets instead")
     parser.add_argument("--write", action="store_true", help="write the tables into a file")
     parser.add_argument(
         "--output", type=Path, default=RESULTS, help="its folder (default: benchmarks/results)"
@@ -67,9 +68,13 @@ def main() -> int:
     keep_cores(args.threads)
     columns = [replace(c, script=SCRIPTS[c.side]) for c in chosen(args.peers.split(","))]
     terms = Terms(args.rounds, args.seconds, args.threads, args.limit, profiled=0)
+    if args.budgets:
+        text = heading("Predicted and measured extra time of networks of many kinds", {}) + "\n"
+        studies = {n: within_budgets(n, args.quick) for n in wanted}
+        return publish(text + budgets_report(studies), "budgets", args)
     text = heading("Networks of many kinds on the CPU", {"torch": version("torch")})
     text += f"- threads: {args.threads}; rounds: {args.rounds} of {args.seconds:g} s for each column\n\n"
-    results, studies = [], {}
+    results = []
     with ExitStack() as stack:
         columns = [c for c in columns if not args.quick or c.name in ("mxlite", "eager")]
         workers = {c.name: stack.enter_context(c.start(args.threads)) for c in columns if args.quick}
@@ -80,14 +85,17 @@ def main() -> int:
                     results.append(checked(case, columns, workers, args.limit))
                 else:
                     results.append(measured(case, columns, terms))
-            if args.budgets:
-                studies[name] = within_budgets(replace(case, train=True), 3 if args.quick else 15)
-    page = text + report(results, studies)
+    publish(text + report(results), "generality", args)
+    return int(any(r.is_wrong or "mxlite" not in r.agreements for r in results))
+
+
+def publish(page: str, name: str, args: argparse.Namespace) -> int:
+    """Print a page, and write it if that is asked for. 0."""
     print(page)
     if args.write:
         args.output.mkdir(parents=True, exist_ok=True)
-        (args.output / f"{today()}-generality.md").write_text(page, encoding="utf-8")
-    return int(any(r.is_wrong or "mxlite" not in r.agreements for r in results))
+        (args.output / f"{today()}-{name}.md").write_text(page, encoding="utf-8")
+    return 0
 
 
 def measured(case: Case, columns: Sequence[Column], terms: Terms) -> Result:
@@ -134,11 +142,15 @@ def examine(result: Result, entries: Entries, folder: Path) -> None:
                 say(f"  {entry.column.title}: {entry.note}")
 
 
-def within_budgets(case: Case, rounds: int) -> Study:
-    """Predicted and measured extra time of its training step."""
+def within_budgets(name: str, quick: bool) -> Study:
+    """Predicted and measured extra time of a network's training step."""
+    case = Case(name, general.network(name), True, quick)
     say(f"{case.title}, within budgets")
     values = {n.partition(":")[2]: a for n, a in case.arrays().items()}
-    return study(case.symbol(), case.shapes(), rounds, perf_counter, shares=SHARES, values=values)
+    rounds = 3 if quick else 9
+    found = study(case.symbol(), case.shapes(), rounds, perf_counter, shares=SHARES, values=values)
+    say(f"{found.done}\n\n{found.table()}")
+    return found
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ def mxnet_python() -> str | None:
 
 
 def heading(title: str, peer: dict[str, str] | None, beside: str = "in a process of its own") -> str:
-    """Heading of a result: what was measured, machine and versions; `peer` are MXNet's, if it was measured.
+    """Heading of a result: what was measured, machine and versions. `peer`: versions of the one beside, {} if
+    there is none, None if it is MXNet and was not measured.
 
     No paths and no host name: results are published.
     """
@@ -38,7 +39,7 @@ def heading(title: str, peer: dict[str, str] | None, beside: str = "in a process
     ]
     if peer is None:
         lines.append(f"- MXNet was not measured: {PEER_VARIABLE} does not name a Python that has it")
-    else:
+    elif peer:
         lines.append(f"- peer, {beside}: " + ", ".join(f"{k} {v}" for k, v in peer.items()))
     return "\n".join(lines) + "\n"
 

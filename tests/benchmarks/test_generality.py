@@ -31,6 +31,19 @@ def test_both_frameworks_compute_the_same(tmp_path):
     assert [row[0] for row in rows[-2:]] == ["**geometric mean**", "**worst**"]
 
 
+def test_extra_time_within_budgets_has_a_page_of_its_own(tmp_path):
+    arguments = ("--quick", "--budgets", "--nets", "lstm_tagger", "--write", "--output", tmp_path)
+    out = run(BENCHMARKS / "generality.py", *arguments, folder=tmp_path)
+    (page,) = tmp_path.glob("*-budgets.md")
+    head, *rows = section(page.read_text(encoding="utf-8"), "lstm_tagger")
+    assert len(rows) >= 1 and out.endswith(page.read_text(encoding="utf-8") + "\n")
+    for row in rows:
+        predicted, measured, points = (
+            float(row[head.index(n)]) for n in ("predicted, %", "measured, %", "points")
+        )
+        assert points == pytest.approx(predicted - measured, abs=0.11)
+
+
 WRONG = """
 import sys
 from dataclasses import replace

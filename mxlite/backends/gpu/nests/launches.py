@@ -10,8 +10,8 @@ from typing import Any
 
 from ....core.dtype import as_dtype
 from ....te.computation import REDUCTIONS
-from ...nests.build import Splitting
 from ...nests.facts import facts_of
+from ...nests.groups import Splitting
 from ...nests.nest import Nests, PlacedNest
 from ..compiler.source import assembled, KernelSource, NAMES, typedefs
 from ..compiler.steps import CALLED, FUNCTIONS
