@@ -46,22 +46,15 @@ class Crew:
 
 
 class Crews:
-    """The crews for calls, chosen once for equal requests. `most`: threads of a kernel that has all."""
+    """The crews for calls; equal requests have one kernel. `most`: threads of a kernel that has all."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self.most = backend.threads()
-        self._made: dict[Any, Crew] = {}
         self._kernels: dict[Any, ChosenKernel] = {}
 
     def of(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
         """The crew for a request of `Backend.choose`; the call does `flops` on arrays of `nbytes`."""
-        key = request, flops, nbytes
-        if key not in self._made:
-            self._made[key] = self._chosen(request, flops, nbytes)
-        return self._made[key]
-
-    def _chosen(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
         kernel = self._kernel(request, self.most)
         if self.most == 1 or kernel.link is plain_link or kernel.workspace * NOTABLE <= nbytes:
             return Crew(kernel, self.most)

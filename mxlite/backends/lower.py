@@ -5,7 +5,7 @@ After lowering every byte is known: shapes, dtypes, workspaces, in-place options
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..graph.mixed_precision import NARROW_COPY
 from ..memplan import Device, Task, Value
 from .base import Backend, ChosenKernel
 from .call import flops_of
-from .crews import Crews
+from .crews import Crew, Crews
 
 Key = tuple[str, Any]
 """The name of storage outside the arena."""
@@ -112,6 +112,7 @@ def lower_graph(
 
     # Equal nodes get one kernel; nothing else that a choice depends on changes meanwhile.
     crews = Crews(backend)
+    kinds: dict[Any, _CallKind] = {}
     read = {e for n in graph.nodes for e in n.inputs}
     tasks: list[Task] = []
     calls: list[Call] = []
@@ -133,59 +134,55 @@ def lower_graph(
             outs.append(add(entry, name, where_made))
             if where_made is None and len(tasks) < num_forward:
                 of_forward.add(outs[-1])
-        ins = dict(zip(node.input_names, (number[e] for e in node.inputs)))
-        op = node.op
-        forward = node.forward or node
-        assert forward.op is not None
-        if forward.op.has_stream(node.attrs):
-            numbers.setdefault(forward, len(numbers))
+        inputs = [number[e] for e in node.inputs]
+        op, forward = node.op, node.forward or node
         shapes = _shapes(graph, forward)
-        dtypes = tuple(graph.dtypes[e] for e in forward.inputs)
-        first = dtypes[0] if dtypes else next((dtype[v] for v in ins.values()), float32)
-        wanted = [n for n, o in zip(names, outs) if o >= 0]
-        flops = flops_of(op, node.attrs, shapes, wanted)
-        crew = crews.of(
-            (op, node.attrs, shapes[0], shapes[1], first, dtypes, frozenset((*ins, *wanted)), train),
-            flops,
-            sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0),
-        )
-        kernel = crew.kernel
-        twice = [ins[n] for n in kernel.twice if n in ins]
+        dtypes = tuple([graph.dtypes[e] for e in forward.inputs])
+        wanted = tuple([n for n, o in zip(names, outs) if o >= 0])
+        alike = op, node.attrs, shapes, dtypes, node.absent, len(inputs), wanted
+        kind = kinds.get(alike)
+        if kind is None:
+            first = dtypes[0] if dtypes else next((dtype[v] for v in inputs), float32)
+            arrays = dict(zip((*node.input_names, *wanted), (*inputs, *(v for v in outs if v >= 0))))
+            nbytes = {n: values[v].nbytes for n, v in arrays.items()}
+            of = {n: dtype[v] for n, v in arrays.items()}
+            kind = kinds[alike] = _kind(node, shapes, dtypes, first, wanted, nbytes, of, train, crews)
+        if kind.has_stream:
+            numbers.setdefault(forward, len(numbers))
+        ins = dict(zip(kind.names, inputs))
+        crew, kernel = kind.crew, kind.crew.kernel
         call = Call(
             node,
             kernel,
-            tuple(ins.get(n, -1) for n in op.input_names(node.attrs)),
+            tuple([ins.get(n, -1) for n in kind.all_names]),
             tuple(outs),
             shapes,
             numbers.get(forward, -1),
-            flops,
-            sum(values[v].nbytes for v in (*ins.values(), *outs, *twice) if v >= 0),
+            kind.flops,
+            kind.nbytes,
             crew.fewer,
         )
         calls.append(call)
-        mutated = op.mutated(node.attrs)
-        arrays = {n: values[v] for n, v in (*ins.items(), *zip(names, outs)) if v >= 0}
-        is_update = bool(mutated) and not names and of_forward.isdisjoint(ins.values())
         tasks.append(
             Task(
                 name=node.name,
                 op=op.op_name,
-                inputs=(*ins.values(), *(number[e] for e in node.after)),
-                outputs=tuple(outs),
-                in_place=_in_place(call, ins, outs, dtype),
-                mutates=tuple(ins[m] for m in mutated if m in ins),
-                workspace=kernel.workspace if "work" in kernel.signature.services else 0,
+                inputs=(*inputs, *[number[e] for e in node.after]),
+                outputs=call.outputs,
+                in_place=tuple([(outs[i], ins[n]) for i, n in kind.in_place]),
+                mutates=tuple([ins[m] for m in kind.mutated]),
+                workspace=kind.workspace,
                 seconds=call.seconds(device),
                 recomputable=op.recomputable,
                 cheap=op.cheap,
-                update=is_update,
+                update=kind.changes_alone and of_forward.isdisjoint(inputs),
                 mirror=node.forward is None and _is_mirrored(node, backend),
                 stage=node.forward is None and _is_stage(node.annotations.get("__mirror_stage__")),
                 kernel=kernel.name,
-                always=tuple(o for n, o in zip(names, outs) if o >= 0 and n in kernel.always),
+                always=tuple([o for n, o in zip(names, outs) if o >= 0 and n in kernel.always]),
                 threads=crew.threads if crew.threads != crews.most else 0,
-                forms=crew.forms if "work" in kernel.signature.services else (),
-                exchanges=sum(arrays[n].nbytes for n in op.exchanged(node.attrs)),
+                forms=kind.forms,
+                exchanges=kind.exchanges,
                 phases=op.phases,
             )
         )
@@ -203,28 +200,87 @@ def _is_mirrored(node: Node, backend: Backend) -> bool:
 
 def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:
     """Input and output shapes of a forward call."""
-    return (
-        tuple(graph.shapes[e] for e in forward.inputs),
-        tuple(graph.shapes[e] for e in forward.outputs),
+    of = graph.shapes
+    return tuple([of[e] for e in forward.inputs]), tuple([of[e] for e in forward.outputs])
+
+
+@dataclass(frozen=True, slots=True)
+class _CallKind:
+    """What calls have in common that are equal but for their arrays.
+
+    `names` are those of a node's inputs, `all_names` those that the operator knows; `in_place` are pairs of
+    an output's index and the name of an input that it may overwrite.
+    """
+
+    crew: Crew
+    names: tuple[str, ...]
+    all_names: tuple[str, ...]
+    in_place: tuple[tuple[int, str], ...]
+    mutated: tuple[str, ...]
+    flops: float
+    nbytes: int
+    workspace: int
+    forms: tuple[tuple[int, int], ...]
+    exchanges: int
+    has_stream: bool
+    changes_alone: bool  # it changes an input and makes nothing
+
+
+def _kind(
+    node: Node,
+    shapes: tuple[Shapes, Shapes],
+    dtypes: tuple[np.dtype[Any], ...],
+    first: np.dtype[Any],
+    wanted: tuple[str, ...],
+    nbytes: Mapping[str, int],
+    of: Mapping[str, np.dtype[Any]],
+    train: bool,
+    crews: Crews,
+) -> _CallKind:
+    """The kind of a node's call, whose arrays have these bytes and types."""
+    op, a, names = node.op, node.attrs, node.input_names
+    forward = node.forward or node
+    assert op is not None and forward.op is not None
+    flops = flops_of(op, a, shapes, wanted)
+    total = sum(nbytes[n] for n in (*names, *wanted))
+    request = op, a, *shapes, first, dtypes, frozenset((*names, *wanted)), train
+    crew = crews.of(request, flops, total)
+    kernel = crew.kernel
+    has_work = "work" in kernel.signature.services
+    mutated = op.mutated(a)
+    return _CallKind(
+        crew,
+        names,
+        op.input_names(a),
+        tuple(_in_place(kernel, node, names, wanted, of)),
+        tuple(m for m in mutated if m in names),
+        flops,
+        total + sum(nbytes[n] for n in kernel.twice if n in names),
+        kernel.workspace if has_work else 0,
+        crew.forms if has_work else (),
+        sum(nbytes[n] for n in op.exchanged(a)),
+        forward.op.has_stream(a),
+        bool(mutated) and not node.output_names,
     )
 
 
 def _in_place(
-    call: Call, ins: Mapping[str, int], outs: list[int], dtype: list[np.dtype[Any]]
-) -> tuple[tuple[int, int], ...]:
-    pairs = []
-    node, op = call.node, call.node.op
+    kernel: ChosenKernel,
+    node: Node,
+    names: Sequence[str],
+    wanted: Sequence[str],
+    of: Mapping[str, np.dtype[Any]],
+) -> Iterator[tuple[int, str]]:
+    """Indices of outputs, each with the name of an input that it may overwrite."""
+    op = node.op
     assert op is not None
-    made = dict(zip(node.output_names, outs))
-    for out_name, donors in call.kernel.in_place_options(op, node.attrs).items():
-        out = made.get(out_name, -1)
+    index = {n: i for i, n in enumerate(node.output_names)}
+    for made, donors in kernel.in_place_options(op, node.attrs).items():
+        if made not in wanted:
+            continue
         for donor in donors:
-            names = [n for n in ins if n.startswith("arg")] if donor == op.variadic and donor else [donor]
-            for name in names:
-                v = ins.get(name, -1)
-                if out >= 0 and v >= 0 and dtype[out] == dtype[v]:
-                    pairs.append((out, v))
-    return tuple(pairs)
+            every = [n for n in names if n.startswith("arg")] if donor == op.variadic and donor else [donor]
+            yield from ((index[made], n) for n in every if n in names and of[made] == of[n])
 
 
 def _is_stage(text: str | None) -> bool:

@@ -242,10 +242,7 @@ def _sweep(
             readers.setdefault(e, []).append(i)
 
     def is_open(node: Node) -> bool:
-        for k in range(node.num_outputs):
-            if not is_known(Entry(node, k)):
-                return True
-        return not all(map(is_known, node.inputs))
+        return not (all(map(is_known, node.inputs)) and all(map(is_known, node.outputs)))
 
     waiting = [is_open(node) for node in nodes]
 

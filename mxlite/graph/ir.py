@@ -55,7 +55,8 @@ class Node:
     @property
     def outputs(self) -> tuple[Entry, ...]:
         """Its outputs, the hidden ones included."""
-        return tuple(Entry(self, i) for i in range(self.num_outputs))
+        count = self.num_outputs
+        return (Entry(self, 0),) if count == 1 else tuple([Entry(self, i) for i in range(count)])
 
     @property
     def num_visible_outputs(self) -> int:

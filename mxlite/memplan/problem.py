@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from math import fsum
+from operator import attrgetter
 
 from ..core.cached import cached_property
 from ..core.errors import BindError
@@ -101,6 +102,10 @@ class Task:
         )
 
 
+_CONTENT = attrgetter(*(f.name for f in fields(Task) if f.repr))
+"""What a digest reads of a task."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostLink:
     """The link to host memory: bytes per second in each direction, and how many bytes it may hold.
@@ -165,7 +170,8 @@ class Problem:
     def digest(self) -> str:
         """Digest of the content, equal for equal problems."""
         fixed = sorted(self.fixed_bytes.items())
-        text = repr((self.tasks, self.values, self.num_forward, fixed, self.least_arena))
+        content = [*map(_CONTENT, self.tasks)], [(v.name, v.nbytes, v.fixed) for v in self.values]
+        text = repr((*content, self.num_forward, fixed, self.least_arena))
         if self.host is not None:
             text += repr(self.host)
         if self.cache_bytes:

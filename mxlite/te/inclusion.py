@@ -10,6 +10,7 @@ their axes end at places of which each divides the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
@@ -56,6 +57,10 @@ class Refinement:
     def axes(self, axes: Sequence[int]) -> list[int]:
         """Axes, counted from the end."""
         return [k - len(self.lengths) for axis in axes for k in self.parts[self.rank + axis]]
+
+
+refinement = lru_cache(maxsize=1024)(Refinement)
+"""The refinement of a domain with these marks."""
 
 
 def included(

@@ -21,6 +21,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from ....core.dtype import as_dtype
 from ....core.errors import ShapeError
 from ....graph import Entry, Node
 from ....graph.ir import Shape
@@ -33,10 +34,10 @@ from ....te.computation import (
     Tensor,
 )
 from ....te.expression import Expression
-from ....te.inclusion import common_marks, included, Marks, marks_of, Refinement
+from ....te.inclusion import common_marks, included, Marks, marks_of, refinement
 from ...base import Request
 from ...elementwise.formula import is_elementwise
-from ...elementwise.program import broadcasts, kinds_of, program
+from ...elementwise.program import broadcasts, FLOATS, kinds_of, program
 from ...fused.computation import ComputationAttrs, FusedComputation, FusedComputationGradient
 from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
 from ...nests.program import computation
@@ -48,6 +49,7 @@ from .groups import Fused, fused, Group, GroupSearch, outputs_of, readers_of, re
 LEAST = 1024  # elements of a domain; below, calls cost more than memory
 
 _CHAINS = (FusedElementwise, FusedElementwiseGradient)
+_FLOATS = frozenset(map(as_dtype, FLOATS))
 
 
 @graph_pass(Stage.STEP, after=("chains", "cheap_remat"))
@@ -99,11 +101,49 @@ class _ReductionSearch(GroupSearch):
     def __init__(self, step: Step, target: Target) -> None:
         super().__init__(step)
         self.target, self.known = target, target.storable()
+        self.near = self._near()
         self.members: dict[Node, _Member] = {}
         self.like: dict[Node, Entry] = {}  # members of fewer axes -> what they read, whose axes they have
+        self._domains: dict[Group, tuple[int, Marks]] = {}
+
+    def _near(self) -> set[Node]:
+        """The nodes that declare what they compute, and are connected through such nodes with one that may be
+        more than steps of each element: all others would only be put together as chains.
+        """
+        beside: dict[Node, list[Node]] = {}
+        more: list[Node] = []
+        for node in self.number:
+            op = node.op
+            assert op is not None
+            forward = op.forward_op or op
+            if op not in _CHAINS and forward.compute is None:
+                continue
+            makers = [e.node for e in node.inputs if e.node in beside]
+            for maker in makers:
+                beside[maker].append(node)
+            beside[node] = makers
+            if op not in _CHAINS and not (forward.elementwise and self._is_chain(node)):
+                more.append(node)
+        found = set(more)
+        while more:
+            for other in beside[more.pop()]:
+                if other not in found:
+                    found.add(other)
+                    more.append(other)
+        return found
+
+    def _is_chain(self, node: Node) -> bool:
+        """True if an elementwise node is a chain wherever it is in a group: it reads types that chains can
+        store, and makes arrays of one shape. Gradients of what broadcasts are sums.
+        """
+        graph, forward = self.graph, node.forward or node
+        (whole, *_) = forward.outputs
+        return all(graph.dtypes[e] in _FLOATS for e in node.inputs) and all(
+            graph.shapes[e] == graph.shapes[whole] for e in node.outputs
+        )
 
     def key(self, node: Node) -> Any:
-        if node.op is None or is_stage(node) or node.after:
+        if node not in self.near or is_stage(node) or node.after:
             return None
         forward = node in self.forward
         if forward and not node.op.recomputable:
@@ -123,7 +163,7 @@ class _ReductionSearch(GroupSearch):
             both = common_marks([member.formula.marks, marks])
             if both is None:
                 return False
-            own = Refinement(member.formula.domain, both)
+            own = refinement(member.formula.domain, both)
             return all(broadcasts(self._shape(e, both), own.shape(v)) for e in read for v in member.views(e))
         shapes = {self._shape(e, marks) for e in read if prod(self.graph.shapes[e]) != 1}
         return member.formula.is_whole and len(shapes) == 1 and prod(shapes.pop()) == key[0]
@@ -143,9 +183,15 @@ class _ReductionSearch(GroupSearch):
         return [e for e in node.inputs if e.node in self.group and self.group[e.node].found() is group]
 
     def _marks(self, group: Group) -> Marks:
-        found = common_marks(self.members[n].formula.marks for n in group.members if n not in self.like)
-        assert found is not None
-        return found
+        """The marks of the domain of a group's members."""
+        known, marks = self._domains.get(group, (0, frozenset[int]()))
+        new = [self.members[n].formula.marks for n in group.members[known:] if n not in self.like]
+        if new:
+            found = common_marks([marks, *new])
+            assert found is not None
+            marks = found
+        self._domains[group] = len(group.members), marks
+        return marks
 
     def _shape(self, e: Entry, marks: Marks) -> Shape:
         """The shape of a member's output in the domain with these marks."""
@@ -153,7 +199,7 @@ class _ReductionSearch(GroupSearch):
             e = self.like[e.node]
         member = self.members[e.node]
         formula = member.formula
-        return Refinement(formula.domain, marks).shape(formula.outputs[member.outputs[e]][1])
+        return refinement(formula.domain, marks).shape(formula.outputs[member.outputs[e]][1])
 
     def is_more(self, group: Group) -> bool:
         """True if a group of many elements is more than a chain."""
@@ -177,9 +223,9 @@ class _ReductionSearch(GroupSearch):
                 return t.input(inputs.setdefault(e, f"arg{len(inputs)}"), view)
 
             formula = member.formula
-            refinement = Refinement(formula.domain, marks) if like is None else None
+            refined = refinement(formula.domain, marks) if like is None else None
             try:
-                made = included(t, formula.nodes, seen, refinement)
+                made = included(t, formula.nodes, seen, refined)
             except ShapeError:
                 return None
             values.update(
