@@ -143,10 +143,11 @@ class _ReductionSearch(GroupSearch):
         )
 
     def key(self, node: Node) -> Any:
-        if node not in self.near or is_stage(node) or node.after:
+        op = node.op
+        if op is None or node not in self.near or is_stage(node) or node.after:
             return None
         forward = node in self.forward
-        if forward and not node.op.recomputable:
+        if forward and not op.recomputable:
             return None
         member = self._member(node)
         if member is None:
