@@ -1,8 +1,14 @@
-"""Training on all ranks against one process that adds up the gradients of micro-batches in order."""
+"""Training on all ranks against one process that adds up the gradients of micro-batches in order.
+
+    training.py RANKS [cpu | gpu [case ...]]
+
+On `gpu` each rank has an emulated GPU, and they are joined by an emulated NCCL.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -11,6 +17,8 @@ from mxlite.comm import current
 from mxlite.engine import use_engine
 
 STEPS, N = 20, 6
+CONTEXT = mx.cpu()
+WIDTHS = 301, 300, 299
 
 
 def conv_net():
@@ -33,7 +41,7 @@ def table_net():
 def wide_net():
     """Weights of which each message is one of its own, and one of which is sent in two pieces."""
     x = mx.sym.Variable("data")
-    for i, width in enumerate((301, 300, 299)):
+    for i, width in enumerate(WIDTHS):
         x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=width, name=f"fc{i}"), act_type="tanh")
     return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
 
@@ -57,7 +65,7 @@ def overflowing(step, rank):
 
 def module_for(net, x, optimizer, kvstore, workers=1, **how):
     mx.random.seed(7 + mx.dist.rank())  # rank 0's parameters are to be everybody's
-    module = mx.mod.Module(net, **how)
+    module = mx.mod.Module(net, context=CONTEXT, **how)
     module.bind([("data", x.shape)], [("softmax_label", (N,))])
     module.init_params(mx.init.Xavier())
     name, params = optimizer
@@ -236,7 +244,7 @@ def check_buckets():
 
     def module_of(kvstore, workers):
         mx.random.seed(7 + mx.dist.rank())
-        module = mx.mod.BucketingModule(sym_gen, 8, fused_update=kvstore is not None)
+        module = mx.mod.BucketingModule(sym_gen, 8, context=CONTEXT, fused_update=kvstore is not None)
         module.bind([("data", (N, 8))], [("softmax_label", (N,))])
         module.init_params(mx.init.Xavier())
         params = {"learning_rate": 0.5, "rescale_grad": 1 / (workers * N)}
@@ -273,9 +281,18 @@ def check_buckets():
 
 mx.dist.init()
 assert current().size == int(sys.argv[1])
-for name in sys.argv[2:] or CASES:
-    check(name)
-check_buckets()
-mx.dist.barrier()
+inside = nullcontext(CONTEXT)
+if sys.argv[2:3] == ["gpu"]:
+    from mxlite.backends.gpu.grouping import groups
+    from tests.dist.programs.emulated import gpu_of_this_rank
+
+    inside, WIDTHS = gpu_of_this_rank(), (151, 150, 149)
+    groups.GROUP_BYTES = 4096  # else the gradients of a network of this size wait for one update of all
+with inside as CONTEXT:
+    for name in sys.argv[3:] or CASES:
+        check(name)
+    check_buckets()
+    mx.nd.waitall()
+    mx.dist.barrier()
 if current().rank == 0:
     print("training agrees")
