@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import pytest
 
+from tests.emulators.emulated_device import compiler
+
 from .programs import shards as shards_program
 from .ranks import needs_mpi, run
 
 pytestmark = needs_mpi
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_sums_are_those_in_the_order_of_the_ranks(ranks):
-    assert run("sums.py", ranks, str(ranks)) == "sums agree\n"
+@pytest.mark.parametrize("ranks, device", [(2, "cpu"), (3, "cpu"), (4, "cpu"), (3, "emulated")])
+def test_sums_are_those_in_the_order_of_the_ranks(ranks, device):
+    assert run("sums.py", ranks, str(ranks), device) == "sums agree\n"
 
 
 @pytest.mark.parametrize("ranks, cases", [(2, []), (3, ["momentum", "states that ranks share", "rows"])])
 def test_training_gives_the_bits_of_one_process(ranks, cases):
-    assert run("training.py", ranks, str(ranks), *cases) == "training agrees\n"
+    assert run("training.py", ranks, str(ranks), "cpu", *cases) == "training agrees\n"
+
+
+@pytest.mark.skipif(compiler is None, reason="g++ is not installed")
+@pytest.mark.parametrize("ranks, cases", [(3, ["states that ranks share"]), (4, ["rows"])])
+def test_training_on_gpus_gives_the_bits_of_one_process(ranks, cases):
+    """Ranks share nothing, the optimizer's states, or the weights; in visible gradients, and in buckets."""
+    assert run("training.py", ranks, str(ranks), "emulated", *cases) == "training agrees\n"
 
 
 def test_stores_and_trainers_that_ranks_share(tmp_path):

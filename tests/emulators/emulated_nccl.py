@@ -103,10 +103,10 @@ class EmulatedNccl:
     def get_version(self) -> int:
         return self.version
 
-    def get_unique_id(self) -> tuple[int, ...]:
-        return tuple((i * 7 + id(self)) % 256 - 128 for i in range(128))
+    def get_unique_id(self) -> bytes:
+        return bytes((i * 7 + id(self)) % 256 for i in range(128))
 
-    def NcclCommunicator(self, ndev: int, commId: tuple[int, ...], rank: int) -> Communicator:
+    def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> Communicator:
         return Communicator(self, ndev, commId, rank)
 
     def groupStart(self) -> None:
@@ -127,9 +127,9 @@ class EmulatedNccl:
 class Communicator:
     """One rank's end of a communicator."""
 
-    def __init__(self, nccl: EmulatedNccl, ndev: int, identity: tuple[int, ...], rank: int) -> None:
-        if len(identity) != 128 or not all(-128 <= n < 128 for n in identity):
-            raise refused("an identity is 128 signed bytes")
+    def __init__(self, nccl: EmulatedNccl, ndev: int, identity: bytes, rank: int) -> None:
+        if type(identity) is not bytes or len(identity) != 128:
+            raise TypeError("commId is 128 bytes")
         if not 0 <= rank < ndev or rank != nccl.rank:
             raise refused(f"rank {rank} of {ndev}, on rank {nccl.rank}")
         self.nccl, self.size, self.rank, self.identity = nccl, ndev, rank, identity

@@ -1,20 +1,19 @@
 """Training on all ranks against one process that adds up the gradients of micro-batches in order.
 
-    training.py RANKS [cpu | gpu [case ...]]
-
-On `gpu` each rank has an emulated GPU, and they are joined by an emulated NCCL.
+    training.py RANKS [cpu | gpu | emulated [case ...]]
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 
 import numpy as np
 
 import mxlite as mx
+from mxlite.backends.gpu.grouping import groups
 from mxlite.comm import current
 from mxlite.engine import use_engine
+from tests.dist.programs.devices import device_of_this_rank
 
 STEPS, N = 20, 6
 CONTEXT = mx.cpu()
@@ -281,18 +280,14 @@ def check_buckets():
 
 mx.dist.init()
 assert current().size == int(sys.argv[1])
-inside = nullcontext(CONTEXT)
-if sys.argv[2:3] == ["gpu"]:
-    from mxlite.backends.gpu.grouping import groups
-    from tests.dist.programs.emulated import gpu_of_this_rank
-
-    inside, WIDTHS = gpu_of_this_rank(), (151, 150, 149)
+kind = (*sys.argv[2:3], "cpu")[0]
+if kind != "cpu":
+    WIDTHS = 48, 176, 49
     groups.GROUP_BYTES = 4096  # else the gradients of a network of this size wait for one update of all
-with inside as CONTEXT:
+with device_of_this_rank(kind) as CONTEXT:
     for name in sys.argv[3:] or CASES:
         check(name)
     check_buckets()
-    mx.nd.waitall()
-    mx.dist.barrier()
+mx.dist.barrier()
 if current().rank == 0:
     print("training agrees")

@@ -41,11 +41,11 @@ def joined(device: Any, comm: Communicator) -> nccl.Peers:
                 f"{in_words(alike).capitalize()} have one GPU, but each needs one of its own: their machine "
                 f"has {gpus[rank]}, for {here} ranks. mx.gpu(mx.dist.local_rank()) gives each rank another."
             )
-    identity = np.zeros(nccl.ID_BYTES, np.int8)
+    identity = np.zeros(nccl.ID_BYTES, np.uint8)
     if comm.rank == 0:
-        identity[:] = nccl.new_identity(bindings)
-    comm.wait(comm.broadcast(identity.view(np.uint8), 0))
-    return nccl.Peers(bindings, comm.size, identity.tolist(), comm.rank)
+        identity[:] = np.frombuffer(nccl.new_identity(bindings), np.uint8)
+    comm.wait(comm.broadcast(identity, 0))
+    return nccl.Peers(bindings, comm.size, identity.tobytes(), comm.rank)
 
 
 def _check_versions(versions: Sequence[int]) -> None:

@@ -57,11 +57,15 @@ class Peers:
     all ranks do at once, with the `identity` that rank 0 has from `new_identity`.
     """
 
-    def __init__(self, nccl: Any, size: int, identity: Sequence[int], rank: int) -> None:
+    def __init__(self, nccl: Any, size: int, identity: bytes, rank: int) -> None:
         self._nccl = nccl
         self.rank, self.size = rank, size
         self.library = f"NCCL {in_words(nccl.get_version())}"
-        self._comm = _called(nccl.NcclCommunicator, size, tuple(identity), rank)
+        try:
+            self._comm = _called(nccl.NcclCommunicator, size, identity, rank)
+        except TypeError:  # older versions of CuPy take signed numbers
+            signed = tuple(n - 256 * (n > 127) for n in identity)
+            self._comm = _called(nccl.NcclCommunicator, size, signed, rank)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._comm))  # see above
 
     def exchange(self, sends: Sequence[Part], receives: Sequence[Part], stream: int) -> None:
@@ -77,9 +81,9 @@ class Peers:
             _called(self._nccl.groupEnd)
 
 
-def new_identity(nccl: Any) -> tuple[int, ...]:
-    """What the communicators of one job have in common: ID_BYTES signed numbers, made by one rank."""
-    return tuple(_called(nccl.get_unique_id))
+def new_identity(nccl: Any) -> bytes:
+    """What the communicators of one job have in common: ID_BYTES bytes, made by one rank."""
+    return bytes(n & 255 for n in _called(nccl.get_unique_id))
 
 
 def _called(function: Any, *arguments: Any) -> Any:

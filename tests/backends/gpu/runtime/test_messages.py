@@ -19,7 +19,7 @@ from tests.emulators.emulated_nccl import EmulatedNccl, Mailboxes, NcclError
 
 def gpus(ranks, seed=0):
     """Devices that are ranks of one job."""
-    wires, devices, identity = Mailboxes(), [], ()
+    wires, devices, identity = Mailboxes(), [], b""
     for r in range(ranks):
         driver = EmulatedDriver(r, seed=seed + r, late=0.3)
         nccl = EmulatedNccl(driver, r, wires)
