@@ -154,8 +154,8 @@ class EmulatedDriver:
             raise DeviceError("NCCL is not emulated here.")
         return self.nccl_module
 
-    def place(self) -> str:
-        return f"emulated {self.index}"
+    def place(self) -> tuple[str, int]:
+        return f"emulated {self.index}", 1
 
     def memory(self) -> tuple[int, int]:
         self._look()

@@ -12,7 +12,6 @@ import numpy as np
 
 from ....comm import Communicator, gathered, in_words
 from ....core.errors import DeviceError
-from ..runtime.registry import num_gpus
 from ..vendor import nccl
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")  # of a machine, where names of machines are not unique
@@ -28,7 +27,8 @@ def joined(device: Any, comm: Communicator) -> nccl.Peers:
         version = bindings.get_version()
     except DeviceError as error:
         bindings, why, version = None, error, 0
-    own = (version, num_gpus(), _number(_machine()), _number(device.driver.place()))
+    place, count = device.driver.place()
+    own = (version, count, _number(_machine()), _number(place))
     versions, gpus, machines, places = gathered(comm, np.array(own, np.int64)).T.tolist()
     if why is not None:
         raise why

@@ -220,8 +220,9 @@ class CupyDriver:
     def nccl(self) -> Any:
         return nccl.bindings()
 
-    def place(self) -> str:
-        return str(self._call(self._runtime.deviceGetPCIBusId, self._index))
+    def place(self) -> tuple[str, int]:
+        place = self._call(self._runtime.deviceGetPCIBusId, self._index)
+        return place, self._call(self._runtime.getDeviceCount)
 
     def blas(self) -> cublaslt.Library | None:
         return cublaslt.library()

@@ -57,8 +57,10 @@ class Driver(Protocol):
     def nccl(self) -> Any:
         """CuPy's module of NCCL, or what works like it. Raises DeviceError if there is none."""
 
-    def place(self) -> str:
-        """Where the device is in its machine: equal for two processes that use the same one."""
+    def place(self) -> tuple[str, int]:
+        """Where the device is in its machine, equal for two processes that use the same one; and how many
+        devices this process sees.
+        """
 
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes of the device, whoever uses them."""

@@ -13,7 +13,7 @@ from mxlite.backends.gpu.ranks.joined import joined
 from mxlite.backends.gpu.runtime.cuda_device import CudaDevice
 from mxlite.backends.gpu.vendor import nccl
 from mxlite.comm import Alone
-from tests.emulators.emulated_driver import emulated_gpus, EmulatedDriver
+from tests.emulators.emulated_driver import EmulatedDriver
 from tests.emulators.emulated_nccl import Communicator, EmulatedNccl, Mailboxes
 
 
@@ -61,7 +61,7 @@ def test_gpus_of_one_machine_and_of_two_are_joined():
     ],
 )
 def test_what_is_missing_is_named(version, other, said):
-    with emulated_gpus(count=1), pytest.raises(mx.DeviceError) as caught:
+    with pytest.raises(mx.DeviceError) as caught:
         joined(gpu(version), Other(**other))
     assert said in str(caught.value), str(caught.value)
 
