@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -117,8 +117,8 @@ class Communicator(Collectives):
     """Messages that this rank has begun: as many on all ranks at the same point of the program."""
     heard: tuple[int, int] = (0, 0)
     """Another rank, and the messages that it has begun, as it told last."""
-    on_device: bool = False
-    """True once devices exchange messages of their own, for which nobody polls."""
+    devices: tuple[Callable[[], object], ...] = ()
+    """What waits for each device that exchanges messages with those of other ranks; nobody polls for them."""
 
     @abstractmethod
     def broadcast(self, array: Any, root: int) -> Request:

@@ -88,7 +88,7 @@ class Heartbeat:
                     step = message[1]
                     self.comm.heard = before, message[2]
                 continue
-            if self.comm.missing and self.comm.on_device and self.comm.step > step:
+            if self.comm.missing and self.comm.devices and self.comm.step > step:
                 late = late or now
                 if now - late > PATIENCE_S:  # nobody polls for a device, which would wait for ever
                     self.end_job(

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "dist" / "programs"
 JOBS = {
     "sums, broadcasts and arrays of ranks": ("sums.py",),
+    "statistics of all ranks' batches": ("norms.py",),
     **{
         f"training has the bits of one process: {case}": ("training.py", case)
         for case in ("rows", "momentum", "states that ranks share", "adam, bfloat16")

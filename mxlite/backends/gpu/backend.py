@@ -77,7 +77,7 @@ class GPUBackend(Backend):
     def _join(self, comm: Communicator) -> None:
         with self.device.active():
             self.device.peers = peers_of(self.device, comm)
-        comm.on_device = True
+        comm.devices = (*comm.devices, self.settle_all)
 
     def memory(self) -> int:
         return self.device.memory()[1]

@@ -13,16 +13,14 @@ import numpy as np
 import mxlite as mx
 from mxlite.comm import current
 from mxlite.module.saved.statefile import Packed
-from tests.dist.programs.devices import device_of_this_rank
 
 what, stamp = sys.argv[1:3]
-kind = (*sys.argv[3:4], "cpu")[0]
 
 
 def module_for(batch=8, hidden=16, rate=0.1, optimizer="sgd", **how):
     x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=hidden, name="fc1")
     x = mx.sym.FullyConnected(mx.sym.Activation(x, act_type="tanh"), num_hidden=4, name="fc2")
-    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), context=CONTEXT, fused_update=True, **how)
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(x, name="softmax"), fused_update=True, **how)
     module.bind([("data", (batch, 12))], [("softmax_label", (batch,))])
     module.init_params(mx.init.Xavier())
     module.init_optimizer("dist_sync", optimizer, optimizer_params={"learning_rate": rate})
@@ -51,8 +49,6 @@ def happen():
 
 
 mx.dist.init()
-inside = device_of_this_rank(kind)
-CONTEXT = inside.__enter__()
 last = mx.dist.rank() == mx.dist.size() - 1
 if what == "refuse":
     for other in ({"batch": 4}, {"hidden": 17}, {"rate": 0.2}, {"memory_budget": "1MiB"}):

@@ -1,6 +1,6 @@
 """SyncBatchNorm on all ranks against BatchNorm of one process that has the batches of all.
 
-    norms.py [cpu | gpu | emulated]
+    norms.py RANKS [cpu | gpu | emulated]
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def check_gluon():
 
 
 mx.dist.init()
-inside = device_of_this_rank((*sys.argv[1:2], "cpu")[0])
+inside = device_of_this_rank((*sys.argv[2:3], "cpu")[0])
 CONTEXT = inside.__enter__()
 check_gluon()
 plan = check("the update in the step", fused_update=True)
