@@ -17,11 +17,12 @@ def ordered_sum(device: Device, rows: Any) -> Run:
     union.
     """
     count, length = rows.shape
-    return each(device, _source(str(rows.dtype)), "ordered_sum", length, rows, ctypes.c_int(count))
+    return each(device, source(str(rows.dtype)), "ordered_sum", length, rows, ctypes.c_int(count))
 
 
 @functools.cache
-def _source(dtype: str) -> KernelSource:
+def source(dtype: str) -> KernelSource:
+    """The kernel "ordered_sum" of one dtype."""
     kind = NAMES[dtype]
     if dtype in FLOATS:
         inner, load, store, add = wide(dtype), f"to<{wide(dtype)}>({{}})", f"from<{kind}>(sum)", "sum + {}"
