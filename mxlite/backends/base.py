@@ -19,6 +19,7 @@ from typing import Any, TYPE_CHECKING
 
 import numpy as np
 
+from ..comm import Collectives, Communicator, current, HOST, Window
 from ..core import host_memory, MissingMethodError, OutOfMemoryError
 from ..core.record import record
 from ..engine import Var
@@ -292,6 +293,7 @@ class Backend:
     `low_memory` and the planner decide. `rates` is the device that seconds are modelled for if none is
     described; `identity()` are the facts that measured ones depend on. `control(backend, request)` chooses
     the kernel of an operator with subgraphs, made of kernels that this backend chooses for their nodes.
+    `window` is what sums over ranks take here beside their arrays.
 
     `copy(target, source)` copies an array to host memory or back, from and to blocks of `empty` and
     `host_empty`, while kernels run; it returns when the copy is complete.
@@ -323,6 +325,7 @@ class Backend:
     identity: Callable[[], tuple[str, ...]] = lambda: ()
     copy: Callable[[Any, Any], None] = np.copyto
     control: Callable[[Backend, Request], ChosenKernel] = no_control
+    window: Window = HOST
 
     @property
     def is_remote(self) -> bool:
@@ -388,6 +391,16 @@ class Backend:
             raise OutOfMemoryError(f"There is no room for an array of {nbytes} bytes.") from None
         start = -addressof(c_char.from_buffer(block)) % align + behind
         return block[start : start + nbytes]
+
+    def join_ranks(self, comm: Communicator) -> None:
+        """Let kernels here exchange messages with those of all ranks of `comm`, which all call it.
+
+        Raises DeviceError if a rank lacks what it takes.
+        """
+
+    def exchange(self, tell: Callable[[Collectives], None]) -> Run:
+        """The call that does with the collectives of this device what `tell` does with those it is given."""
+        return partial(tell, current())
 
     def host_empty(self, nbytes: int) -> Any:
         """A block as from `empty`, in host memory, for arrays that leave the device for a while."""

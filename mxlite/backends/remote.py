@@ -20,6 +20,9 @@ from .checks.guard import Fence
 
 Run = Callable[[], None]
 
+MESSAGE = 3
+"""The kind of a step that exchanges messages with other ranks, beside the kinds of a plan's schedule."""
+
 
 class GraphError(Exception):
     """A call failed: the one at `place` of its list. The cause says why."""
@@ -150,7 +153,8 @@ class Remote(ABC):
     ) -> Order:
         """An order in which every step comes after those in `before`, its kernels on so many `streams`.
 
-        `seconds` is what steps take, `kinds` are those of a plan's schedule.
+        `seconds` is what steps take, `kinds` are those of a plan's schedule, or MESSAGE. Messages come in the
+        order of the steps.
         """
 
     @abstractmethod

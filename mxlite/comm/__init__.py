@@ -3,6 +3,7 @@
 Start reading at `communicator.py`. `python -m mxlite.launch -n 4 train.py` starts a job.
 """
 
+from .adding import add_in_order as add_in_order
 from .agreement import (
     dissenters as dissenters,
     gathered as gathered,
@@ -10,9 +11,15 @@ from .agreement import (
     shown as shown,
 )
 from .buckets import bucket_workspace as bucket_workspace, buckets as buckets, sum_bucket as sum_bucket
-from .communicator import Alone as Alone, Communicator as Communicator, Request as Request
+from .communicator import (
+    Alone as Alone,
+    Collectives as Collectives,
+    Communicator as Communicator,
+    HOST as HOST,
+    Request as Request,
+    Window as Window,
+)
 from .ordered_sum import (
-    add_in_order as add_in_order,
     gather_parts as gather_parts,
     own_parts as own_parts,
     parts as parts,

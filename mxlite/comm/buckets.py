@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
-from .communicator import Communicator
+from .communicator import Collectives, HOST, Window
 from .ordered_sum import aligned, PIECE, sum_over_ranks, sum_workspace
 
 BUCKET = PIECE
@@ -36,14 +36,16 @@ def buckets(arrays: Sequence[tuple[int, Any]]) -> Iterator[list[int]]:
     yield from waiting.values()
 
 
-def bucket_workspace(shapes: Sequence[tuple[int, ...]], itemsize: int, ranks: int) -> int:
+def bucket_workspace(
+    shapes: Sequence[tuple[int, ...]], itemsize: int, ranks: int, window: Window = HOST
+) -> int:
     """Bytes of scratch that `sum_bucket` needs for arrays of these shapes."""
     count = sum(map(prod, shapes))
     together = aligned(count * itemsize) if len(shapes) > 1 else 0
-    return together + sum_workspace(count, itemsize, ranks)
+    return together + sum_workspace(count, itemsize, ranks, window)
 
 
-def sum_bucket(comm: Communicator, arrays: Sequence[Any], sums: Sequence[Any], work: Any) -> None:
+def sum_bucket(comm: Collectives, arrays: Sequence[Any], sums: Sequence[Any], work: Any) -> None:
     """Write the sum of each array over all ranks to `sums`, which may be the arrays themselves.
 
     work: 1-D uint8 of `bucket_workspace` bytes. One array is summed where its sum is to be, several in
@@ -51,15 +53,15 @@ def sum_bucket(comm: Communicator, arrays: Sequence[Any], sums: Sequence[Any], w
     """
     if len(arrays) == 1:
         if sums[0] is not arrays[0]:
-            sums[0][...] = arrays[0]
+            comm.put(sums[0], arrays[0])
         sum_over_ranks(comm, sums[0].reshape(-1), work)
         return
     together = work[: sum(x.nbytes for x in arrays)].view(arrays[0].dtype)
     parts, start = [], 0
     for x in arrays:
         parts.append(together[start : start + x.size].reshape(x.shape))
-        parts[-1][...] = x
+        comm.put(parts[-1], x)
         start += x.size
     sum_over_ranks(comm, together, work[aligned(together.nbytes) :])
     for out, part in zip(sums, parts):
-        out[...] = part
+        comm.put(out, part)

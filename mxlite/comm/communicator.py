@@ -10,7 +10,8 @@ does.
     rank 1   [b0 b1 b2]       ----------->       [a1 b1 c1]
     rank 2   [c0 c1 c2]                          [a2 b2 c2]
 
-All arrays are 1-D of uint8: an operation moves bytes and adds nothing. Sums are made in `ordered_sum.py`.
+All arrays are 1-D of uint8: an operation moves bytes and adds nothing. Sums are made in `ordered_sum.py`, of
+`Collectives` alone: those of a device are calls for its stream (`backends/gpu/runtime/messages.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from ..core.errors import MXLiteError, StateError
+from .adding import add_in_order
 
 BURST = 32
 """Polls in a row: a library moves only a part of a message in each."""
@@ -44,24 +48,30 @@ class Request(Protocol):
         """Make progress; True if the operation is complete."""
 
 
-class Communicator(ABC):
-    """Collective operations among `size` ranks, of which this process is number `rank`.
+class Window(NamedTuple):
+    """What sums take beside their arrays: `pieces` are on their way at a time, and where sums of 16 bits are
+    not added up in registers, they have a `wide` copy.
+    """
 
-    Counts and the parts of arrays are in bytes. `all_gather` and `broadcast` work in place.
+    pieces: int
+    wide: bool
+
+
+HOST = Window(2, True)
+
+
+class Collectives(ABC):
+    """What sums need of `size` ranks, of which this process is number `rank`: messages, and arithmetic on
+    arrays of the place where the messages are.
+
+    Counts and the parts of arrays are in bytes. `all_gather` works in place.
     """
 
     rank: int
     size: int
     library: str
     """Name and version of what carries the messages, for reports."""
-    missing: str = ""
-    """The rank that takes part no more, in words; empty if there is none."""
-    step: int = 0
-    """Steps of training that this rank has begun, for messages about failures."""
-    begun: int = 0
-    """Messages that this rank has begun: as many on all ranks at the same point of the program."""
-    heard: tuple[int, int] = (0, 0)
-    """Another rank, and the messages that it has begun, as it told last."""
+    window: Window = HOST
 
     @abstractmethod
     def all_to_all(self, send: Any, sent: Sequence[int], receive: Any, received: Sequence[int]) -> Request:
@@ -73,6 +83,42 @@ class Communicator(ABC):
     @abstractmethod
     def all_gather(self, array: Any, parts: Sequence[int]) -> Request:
         """Give every rank all parts of `array`; rank q has part q before. `parts` are their bytes."""
+
+    @abstractmethod
+    def wait(self, *requests: Request) -> None:
+        """Return when what comes next finds these complete."""
+
+    def put(self, target: Any, value: Any) -> None:
+        """Write a number, or an array of the same shape and type, to `target`."""
+        target[...] = value
+
+    def add_up(self, rows: Any, wide: Any = None) -> Any:
+        """The sum of the rows of a matrix, in their order, in the first of them; of uint8, their union.
+
+        wide: float32 scratch for a row of 16 bits, where the window has it.
+        """
+        first, *others = rows
+        add_in_order(first, others, wide, np.bitwise_or if first.dtype == np.uint8 else np.add)
+        return first
+
+
+class Communicator(Collectives):
+    """Collective operations on arrays of the host, which wait for ranks that are late and tell of those that
+    are gone. `broadcast` works in place.
+    """
+
+    local_rank: int = 0
+    """The number of this rank among those of its machine."""
+    missing: str = ""
+    """The rank that takes part no more, in words; empty if there is none."""
+    step: int = 0
+    """Steps of training that this rank has begun, for messages about failures."""
+    begun: int = 0
+    """Messages that this rank has begun: as many on all ranks at the same point of the program."""
+    heard: tuple[int, int] = (0, 0)
+    """Another rank, and the messages that it has begun, as it told last."""
+    devices: tuple[Callable[[], object], ...] = ()
+    """What waits for each device that exchanges messages with those of other ranks; nobody polls for them."""
 
     @abstractmethod
     def broadcast(self, array: Any, root: int) -> Request:

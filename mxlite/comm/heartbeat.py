@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from ..core import config
+from .communicator import PATIENCE_S
 from .mpi import MPICommunicator
 
 BEAT_S = 0.5
@@ -71,7 +72,7 @@ class Heartbeat:
         before, limit = self._ring.before, config.rank_silence()
         on_this_machine = self._ring.hosts[before] == self._ring.hosts[self.comm.rank]
         process = self._ring.processes[before]
-        last = heard
+        last, late = heard, 0.0
         while self._rest():
             self._ring.send(_ALIVE, self.comm.step, self.comm.begun)
             now, message = time.monotonic(), self._ring.received()
@@ -82,11 +83,18 @@ class Heartbeat:
                 heard = now
                 if message[0] == _GOODBYE:
                     self.comm.missing = f"rank {before} has ended after step {message[1]}"
-                    limit = 0
+                    limit, step = 0, message[1]
                 else:
                     step = message[1]
                     self.comm.heard = before, message[2]
                 continue
+            if self.comm.missing and self.comm.devices and self.comm.step > step:
+                late = late or now
+                if now - late > PATIENCE_S:  # nobody polls for a device, which would wait for ever
+                    self.end_job(
+                        f"{self.comm.missing}, but rank {self.comm.rank} is in step {self.comm.step}, and "
+                        "its GPU waits for it: all ranks need the same number of steps, and so of batches."
+                    )
             silent = now - heard
             is_dead = silent > STOPPED_S and on_this_machine and not is_running(process)
             if limit and (silent > limit or is_dead):

@@ -46,6 +46,9 @@ class MPICommunicator(Communicator):
         self._world = mpi.COMM_WORLD.Dup()
         self._meetings = mpi.COMM_WORLD.Dup()
         self.rank, self.size = self._world.rank, self._world.size
+        here = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+        self.local_rank = here.rank
+        here.Free()
         self._row = job_table.row_of(config.job_table(), self.rank, os.getpid())
         self.library = str(mpi.Get_library_version()).partition("\n")[0].rstrip("\0 ")
 

@@ -9,26 +9,24 @@ ranks, and gives the result to all:
     all-gather     part r, summed            ->  every rank
 
 So the result is that of one process that adds up the arrays of N micro-batches one after the other. An array
-goes in pieces of at most PIECE bytes, IN_FLIGHT of them at a time: the scratch is as large as these, and the
-library needs next to none of its own. Every rank starts the operations in the same order, as it has to: the
-next piece leaves when the one before it is summed.
+goes in pieces of at most PIECE bytes, as many at a time as its window has: the scratch is as large as these,
+and the library needs next to none of its own. Every rank starts the operations in the same order, as it has
+to: the next piece leaves when the one before it is summed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ..core.dtype import is_floating
-from .communicator import Communicator, Request
+from .communicator import Collectives, HOST, Request, Window
 
 PIECE = 1 << 18
 """Bytes of a piece, at most. Libraries copy messages of more than a MiB through memory of their own."""
-
-IN_FLIGHT = 2
 
 ALIGN = 64
 
@@ -44,33 +42,17 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGN) * ALIGN
 
 
-def add_in_order(first: Any, others: Sequence[Any], wide: Any = None, join: Any = np.add) -> None:
-    """Replace `first` by ((first + o0) + o1) + ..., arrays of one shape.
-
-    wide: float32 scratch of that shape for arrays of 16 bits, whose sum is rounded once; else None.
-    """
-    total = first
-    if wide is not None:
-        total = wide
-        total[...] = first
-    with np.errstate(over="ignore", invalid="ignore"):  # gradients may overflow: a loss scale looks
-        for other in others:
-            join(total, other, out=total)
-        if total is not first:
-            first[...] = total
-
-
-def _slot(count: int, itemsize: int, ranks: int) -> int:
+def _slot(count: int, itemsize: int, ranks: int, window: Window) -> int:
     """Bytes that a piece of `count` elements takes of the scratch: the parts received, and a float32 sum."""
     longest = -(-count // ranks)
-    wide = 4 * longest if itemsize == 2 else 0
+    wide = 4 * longest if itemsize == 2 and window.wide else 0
     return aligned(ranks * longest * itemsize) + aligned(wide)
 
 
-def sum_workspace(count: int, itemsize: int, ranks: int) -> int:
+def sum_workspace(count: int, itemsize: int, ranks: int, window: Window = HOST) -> int:
     """Bytes of scratch that `sum_over_ranks` needs for `count` elements."""
     piece = min(count, PIECE // itemsize)
-    return min(IN_FLIGHT, -(-count // piece) if piece else 0) * _slot(piece, itemsize, ranks)
+    return min(window.pieces, -(-count // piece) if piece else 0) * _slot(piece, itemsize, ranks, window)
 
 
 def shard_length(count: int, itemsize: int, ranks: int) -> int:
@@ -92,7 +74,7 @@ def own_parts(count: int, step: int, ranks: int, rank: int) -> Iterator[slice]:
             yield slice(start, start + lengths[rank])
 
 
-def sum_over_ranks(comm: Communicator, array: Any, work: Any) -> None:
+def sum_over_ranks(comm: Collectives, array: Any, work: Any) -> None:
     """Replace `array`, 1-D and contiguous, by its sum over all ranks. Every rank calls it with one of its
     size.
 
@@ -102,13 +84,13 @@ def sum_over_ranks(comm: Communicator, array: Any, work: Any) -> None:
         return
 
     def keep(part: slice, own: slice, total: Any) -> None:
-        array[part] = total
+        comm.put(array[part], total)
 
     reduce_and_gather(comm, array, array, work, keep)
 
 
 def reduce_and_gather(
-    comm: Communicator, array: Any, result: Any, work: Any, put: Callable[[slice, slice, Any], None]
+    comm: Collectives, array: Any, result: Any, work: Any, put: Callable[[slice, slice, Any], None]
 ) -> None:
     """Sum `array` over all ranks, and give all ranks what each has put into its part of `result`.
 
@@ -124,7 +106,7 @@ def reduce_and_gather(
         piece.finish()
 
 
-def sum_to_parts(comm: Communicator, array: Any, own: Any, work: Any) -> None:
+def sum_to_parts(comm: Collectives, array: Any, own: Any, work: Any) -> None:
     """Write this rank's parts of the sum of `array` over all ranks to `own`, one after another, and zeros
     behind them.
 
@@ -132,23 +114,24 @@ def sum_to_parts(comm: Communicator, array: Any, own: Any, work: Any) -> None:
     """
 
     def put(part: slice, place: slice, total: Any) -> None:
-        own[place] = total
+        comm.put(own[place], total)
 
     done = 0
     for piece in _summed(comm, array, work, put):
         done = piece.own.stop
-    own[done:] = 0
+    if done < own.size:
+        comm.put(own[done:], 0)
 
 
-def gather_parts(comm: Communicator, own: Any, result: Any) -> None:
+def gather_parts(comm: Collectives, own: Any, result: Any) -> None:
     """Give all ranks in `result` the array of which each has its parts in `own`, as after `sum_to_parts`.
 
     Both are 1-D, contiguous and of one type. Pieces of the result go where they lie, without scratch.
     """
     flying: deque[_Piece] = deque()
     for piece in _pieces(comm, result, None):
-        result[piece.part] = own[piece.own]
-        if len(flying) == IN_FLIGHT:
+        comm.put(result[piece.part], own[piece.own])
+        if len(flying) == comm.window.pieces:
             flying.popleft().finish()
         piece.gather(result)
         flying.append(piece)
@@ -156,25 +139,25 @@ def gather_parts(comm: Communicator, own: Any, result: Any) -> None:
         piece.finish()
 
 
-def _pieces(comm: Communicator, array: Any, work: Any) -> Iterator[_Piece]:
-    """The pieces of `array`, in their order; IN_FLIGHT of them share the scratch."""
+def _pieces(comm: Collectives, array: Any, work: Any) -> Iterator[_Piece]:
+    """The pieces of `array`, in their order; those of a window share the scratch."""
     step = PIECE // array.itemsize
-    slot = _slot(min(array.size, step), array.itemsize, comm.size)
+    slot = _slot(min(array.size, step), array.itemsize, comm.size, comm.window)
     done = 0
     for n, at in enumerate(range(0, array.size, step)):
-        scratch = None if work is None else work[n % IN_FLIGHT * slot :][:slot]
+        scratch = None if work is None else work[n % comm.window.pieces * slot :][:slot]
         piece = _Piece(comm, array, slice(at, min(at + step, array.size)), done, scratch)
         done = piece.own.stop
         yield piece
 
 
 def _summed(
-    comm: Communicator, array: Any, work: Any, put: Callable[[slice, slice, Any], None]
+    comm: Collectives, array: Any, work: Any, put: Callable[[slice, slice, Any], None]
 ) -> Iterator[_Piece]:
     """The pieces of `array`, each once `put` has got the sum of this rank's part of it."""
     flying: deque[_Piece] = deque()
     for piece in _pieces(comm, array, work):
-        if len(flying) == IN_FLIGHT:
+        if len(flying) == comm.window.pieces:
             yield flying.popleft().summed(put)
         piece.scatter()
         flying.append(piece)
@@ -192,7 +175,7 @@ class _Piece:
 
     _request: Request
 
-    def __init__(self, comm: Communicator, array: Any, place: slice, done: int, work: Any) -> None:
+    def __init__(self, comm: Collectives, array: Any, place: slice, done: int, work: Any) -> None:
         self._comm, self._place = comm, place
         self._array = array[place]
         counts = parts(self._array.size, comm.size)
@@ -205,7 +188,7 @@ class _Piece:
             return
         nbytes = comm.size * count * dtype.itemsize
         self._received = work[:nbytes].view(dtype).reshape(comm.size, count)
-        if dtype.itemsize == 2 and is_floating(dtype):
+        if dtype.itemsize == 2 and comm.window.wide and is_floating(dtype):
             self._wide = work[aligned(nbytes) :][: 4 * count].view(np.float32)
 
     def scatter(self) -> None:
@@ -217,19 +200,12 @@ class _Piece:
     def summed(self, put: Callable[[slice, slice, Any], None]) -> _Piece:
         """The piece itself, once what has come is added up and put."""
         self._comm.wait(self._request)
-        put(self.part, self.own, self._total())
+        put(self.part, self.own, self._comm.add_up(self._received, self._wide))
         return self
 
     def gather(self, result: Any) -> None:
         """Give all ranks what each has in its part of this piece of `result`."""
         self._request = self._comm.all_gather(result[self._place].view(np.uint8), self._counts)
-
-    def _total(self) -> Any:
-        """The sum of the rows received, in the first of them."""
-        first, *rows = self._received
-        join = np.bitwise_or if first.dtype == np.uint8 else np.add
-        add_in_order(first, rows, self._wide, join)
-        return first
 
     def finish(self) -> None:
         """Wait until all ranks' parts are there."""

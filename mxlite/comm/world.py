@@ -59,5 +59,7 @@ def _leave(heartbeat: Heartbeat) -> None:
     """End as a rank should: others hear of it when this one has sent all that it was to send."""
     with suppress(Exception):  # a failure that nobody looks at ends no program
         get_engine().wait_all()
+        for settle in heartbeat.comm.devices:
+            settle()
     heartbeat.stop()
     heartbeat.comm.leave()

@@ -182,6 +182,12 @@ def is_rank() -> bool:
     return any(name in os.environ for name in names)
 
 
+def has_other_ranks() -> bool:
+    """True if a launcher has started this process as one of several; also before it has joined them."""
+    told = (os.environ.get(n) for n in ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"))
+    return is_rank() and next((n for n in told if n), "") != "1"
+
+
 def ranks_here() -> int:
     """Ranks of this job on this machine, as its launcher says; 1 if it does not say."""
     told = (os.environ.get(n, "") for n in ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE"))

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..comm import Communicator, current, WIRE
-from ..core.errors import DeviceError, RangeError
+from ..core import cpu
+from ..core.errors import RangeError
 from ..core.wanted import wanted
 from ..engine import get_engine, Var
 from ..ndarray import NDArray
@@ -58,8 +59,11 @@ def broadcast_into(array: NDArray, root_rank: int = 0) -> None:
         raise RangeError(f"root_rank must be one of 0 to {comm.size - 1}, got {root_rank}.")
     if comm.size == 1:
         return
-    if array.context.device_type != "cpu":
-        raise DeviceError(f"An array on {array.context} cannot be sent to ranks; one on mx.cpu() can.")
+    if array.context.device_type != "cpu":  # by the host: this is how a training begins, not how it goes on
+        there = array.as_in_context(cpu())
+        broadcast_into(there, root_rank)
+        there.copyto(array)
+        return
     raw = array.storage.reshape(-1).view(np.uint8)
     _push(comm, lambda: comm.broadcast(raw, root_rank), array.var, name="broadcast to ranks")
 

@@ -21,6 +21,11 @@ def rank() -> int:
     return current().rank
 
 
+def local_rank() -> int:
+    """The number of this process among those on its machine, from 0: `mx.gpu(mx.dist.local_rank())`."""
+    return current().local_rank
+
+
 def size() -> int:
     """The number of processes of the job."""
     return current().size

@@ -45,6 +45,7 @@ SECTIONS = (
     Section("budgets", "The same gradients in any budget", "budgets", 50),
     Section("races", "Arrays, copies and threads at random", "races", 25),
     Section("exchange", "Memory shared with CuPy and PyTorch", "exchange", 30),
+    Section("ranks", "Ranks on several GPUs", "ranks", 90),
     Section("benchmark", "benchmarks/gpu.py, the quick part", "benchmark", 240, least=30, tuning=30),
 )
 

@@ -65,7 +65,9 @@ def test_of_a_long_finding_the_table_shows_what_was_wrong(sections, tmp_path):
     assert "ValueError: misaligned" in line and "word word" in line
 
 
-@pytest.mark.parametrize("name", ["programs", "ways", "generated", "memory", "budgets", "races", "exchange"])
+@pytest.mark.parametrize(
+    "name", ["programs", "ways", "generated", "memory", "budgets", "races", "exchange", "ranks"]
+)
 def test_a_section_finds_nothing_wrong(sections, name, tmp_path):
     rows = run(sections, name, tmp_path)
     assert rows and {r["verdict"] for r in rows} <= {"PASS", "SKIP"}, rows

@@ -42,7 +42,7 @@ class Ring:
 class Communicator:
     """As much of a communicator as a heartbeat asks for."""
 
-    rank, size, step, begun, missing, heard = 0, 2, 7, 40, "", (0, 0)
+    rank, size, step, begun, missing, heard, devices = 0, 2, 7, 40, "", (0, 0), ()
 
     def __init__(self, ring):
         self.ring = lambda: ring
@@ -51,10 +51,11 @@ class Communicator:
         raise Aborted(status)
 
 
-def watched(monkeypatch, script, process=None):
+def watched(monkeypatch, script, process=None, devices=()):
     """The communicator of a rank whose heartbeat has heard the whole script; Aborted if that ends the job."""
     ring = Ring(script, os.getpid() if process is None else process)
     comm = Communicator(ring)
+    comm.devices = devices
     monkeypatch.setattr(heartbeats.time, "monotonic", lambda: ring.now)
     heartbeat = Heartbeat(comm)
     monkeypatch.setattr(heartbeat, "_rest", lambda: not ring.wait(BEAT_S))
@@ -89,6 +90,16 @@ def test_a_dead_rank_of_this_machine_ends_it_within_seconds(monkeypatch, capsys)
     with pytest.raises(Aborted):
         watched(monkeypatch, beats(4), gone())  # which it has never heard of
     assert "rank 1 is stopped or dead" in capsys.readouterr().err
+
+
+def test_a_rank_that_ended_too_early_for_a_gpu_ends_the_job(monkeypatch, capsys):
+    """Nobody polls for a GPU. One that has ended after as many steps as this rank has begun is left alone."""
+    watched(monkeypatch, [(BEAT_S, [1, 7, 50]), *beats(300)], devices=(print,))
+    watched(monkeypatch, [(BEAT_S, [1, 6, 50]), *beats(300)])
+    with pytest.raises(Aborted):
+        watched(monkeypatch, [(BEAT_S, [1, 6, 50]), *beats(2)], devices=(print,))
+    said = capsys.readouterr().err
+    assert "rank 1 has ended after step 6, but rank 0 is in step 7, and its GPU waits for it" in said
 
 
 def test_a_healthy_rank_is_left_alone(monkeypatch):

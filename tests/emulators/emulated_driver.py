@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from mxlite import DeviceError
 from mxlite.backends.gpu import drivers_of
 from mxlite.backends.gpu.runtime.driver import DriverError
 from tests.emulators.emulated_device import _library, refusal
@@ -50,10 +52,44 @@ class Stream:
 
 
 @dataclass
+class Later:
+    """Work that waits for other devices: `begin` is called when its turn has come, and what it returns until
+    that is true.
+    """
+
+    begin: Callable[[], Callable[[], bool]]
+    poll: Callable[[], bool] | None = None
+    is_over: bool = False
+
+    def again(self) -> Later:
+        """The same work, not yet begun."""
+        return Later(self.begin)
+
+    def may_end(self) -> bool:
+        if not self.is_over:
+            self.poll = self.poll or self.begin()
+            self.is_over = self.poll()
+        return self.is_over
+
+
+@dataclass
+class Launched:
+    """A graph under way: its work, and for each what is left to be over before it."""
+
+    work: dict[int, tuple[str, Any]]
+    before: list[frozenset[int]]
+
+    def ready(self) -> list[int]:
+        """The work that may be done, or may end."""
+        free = [i for i in self.work if not self.before[i] & self.work.keys()]
+        return [i for i in free if not isinstance(self.work[i][1], Later) or self.work[i][1].may_end()]
+
+
+@dataclass
 class Capture:
     thread: int
     origin: int
-    nodes: list[tuple[Callable[[], None], frozenset[int]]] = field(default_factory=list)
+    nodes: list[tuple[tuple[str, Any], frozenset[int]]] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)
     is_valid: bool = True
 
@@ -91,6 +127,8 @@ class EmulatedDriver:
         self.fault: DriverError | None = None
         self.log: list[tuple[str, Any]] = []
         self.launched = 0
+        self.nccl_module: Any = None
+        self.idle: Callable[[], bool] = lambda: False  # lets other devices go on
         self._next = 2
 
     def _handle(self) -> int:
@@ -110,6 +148,14 @@ class EmulatedDriver:
 
     def blas(self):
         return None
+
+    def nccl(self):
+        if self.nccl_module is None:
+            raise DeviceError("NCCL is not emulated here.")
+        return self.nccl_module
+
+    def place(self) -> tuple[str, int]:
+        return f"emulated {self.index}", 1
 
     def memory(self) -> tuple[int, int]:
         self._look()
@@ -326,15 +372,8 @@ class EmulatedDriver:
 
     def launch_graph(self, graph: int, stream: int) -> None:
         nodes = self.graphs[graph].nodes
-
-        def run() -> None:
-            left = {i: set(before) for i, (_, before) in enumerate(nodes)}
-            while left:
-                i = self.random.choice([i for i, before in left.items() if not before & left.keys()])
-                del left[i]
-                nodes[i][0]()
-
-        self._put(stream, "graph", run)
+        work = {i: (w, g.again() if isinstance(g, Later) else g) for i, ((w, g), _) in enumerate(nodes)}
+        self._put(stream, "graph", Launched(work, [before for _, before in nodes]))
 
     def destroy_graph(self, graph: int) -> None:
         with self.lock:
@@ -347,7 +386,7 @@ class EmulatedDriver:
         if self.fault is not None:
             raise self.fault
 
-    def _put(self, stream: int, what: str, run: Callable[[], object]) -> None:
+    def _put(self, stream: int, what: str, run: Any) -> None:
         with self.lock:
             self._look()
             s = self.streams[stream]
@@ -355,15 +394,16 @@ class EmulatedDriver:
                 if s.capture.thread != threading.get_ident():
                     raise DriverError("two threads in one capture", name="cudaErrorStreamCaptureWrongThread")
                 self._require_valid(s.capture)
-                s.capture.nodes.append((lambda: self._run(what, run), s.last))
+                s.capture.nodes.append(((what, run), s.last))
                 s.last = frozenset((len(s.capture.nodes) - 1,))
                 return
             s.work.append((what, run))
             self._go_on()
 
-    def _run(self, what: str, run: Callable[[], object]) -> None:
+    def _run(self, what: str, run: Any) -> None:
         if self.fault is None:
-            run()
+            if not isinstance(run, Later | Launched):
+                run()
             self.launched += 1
             self.log.append((what, None))
 
@@ -374,18 +414,19 @@ class EmulatedDriver:
 
     def _step(self) -> bool:
         """One piece of work of any stream that may go on; False if there is none."""
-        ready = []
-        for s in self.streams.values():
-            if s.work:
-                what, given = s.work[0]
-                if what != "wait" or given[0].come >= given[1]:
-                    ready.append(s)
+        ready = [s for s in self.streams.values() if s.work and self._may_go_on(*s.work[0])]
         if not ready:
             return False
-        what, given = self.random.choice(ready).work.popleft()
+        stream = self.random.choice(ready)
+        what, given = stream.work[0]
+        inside = given.ready() if isinstance(given, Launched) and self.fault is None else []
+        if not inside:
+            stream.work.popleft()
         self.is_busy = True
         try:
-            if what == "event":
+            if isinstance(given, Launched) and inside:
+                self._run(*given.work.pop(self.random.choice(inside)))
+            elif what == "event":
                 given()
             elif what != "wait":
                 self._run(what, given)
@@ -395,9 +436,29 @@ class EmulatedDriver:
             self.free(self.freed_later.pop())
         return True
 
+    def _may_go_on(self, what: str, given: Any) -> bool:
+        if self.fault is not None and isinstance(given, Later | Launched):
+            return True
+        if isinstance(given, Launched):
+            return not given.work or bool(given.ready())
+        if isinstance(given, Later):
+            return given.may_end()
+        return what != "wait" or given[0].come >= given[1]
+
+    def go_on_by_itself(self) -> None:
+        """Let the streams go on while nobody waits for them, as other processes wait for what they send."""
+
+        def go_on() -> None:
+            while True:
+                with self.lock:
+                    self._step()
+                time.sleep(2e-4)
+
+        threading.Thread(target=go_on, daemon=True, name="emulated GPU").start()
+
     def _finish(self, is_done: Callable[[], bool]) -> None:
         while not is_done():
-            assert self._step(), "streams wait for each other"
+            assert self._step() or self.idle(), "streams wait for each other"
 
     def _refuse_while_captured(self, what: str) -> None:
         me = threading.get_ident()

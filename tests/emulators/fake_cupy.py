@@ -130,6 +130,7 @@ class Runtime(Module):
         table |= {
             "driverGetVersion": lambda: cuda.driver_version,
             "runtimeGetVersion": lambda: cuda.runtime_version,
+            "deviceGetPCIBusId": lambda i: f"0000:{i:02}:00.0",
             "getDeviceCount": lambda: len(cuda.devices),
             "getDeviceProperties": lambda i: {
                 "name": b"fake",

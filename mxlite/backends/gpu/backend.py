@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...engine import SWITCHING, Var
+from ...comm import Collectives, Communicator, WIRE
+from ...engine import get_engine, SWITCHING, Var
 from ...graph.ir import Shape
 from ...graph.opdef import DType
 from ..base import Backend, ChosenKernel, Request, Run
@@ -18,6 +19,8 @@ from ..cpu.backend import CPU
 from .handwritten.elements import convert, fill
 from .kernels import table
 from .passes import GPUTarget, low_memory, optimize
+from .ranks.joined import joined as peers_of
+from .ranks.messages import Messages, WINDOW
 from .remote import GPU
 from .runtime.array import DeviceArray, extent, is_dense, overlap, StridedView
 from .runtime.cuda_device import CudaDevice
@@ -51,11 +54,30 @@ class GPUBackend(Backend):
             identity=lambda: (f"device={device.name}",),
             optimize=partial(optimize, target),
             low_memory=partial(low_memory, target),
+            window=WINDOW,
         )
 
     def kernel(self, request: Request) -> ChosenKernel:
         found = self.tuned(request)
         return found or on_host(self.device, CPU, request.op, request.attrs, CPU.kernel(request))
+
+    def join_ranks(self, comm: Communicator) -> None:
+        if self.device.peers is None:
+            joined = Var("GPUs of all ranks")
+            get_engine().push(
+                partial(self._join, comm), (), (WIRE, joined), name="join GPUs of ranks", kind="io"
+            )
+            get_engine().wait_for(joined)
+
+    def exchange(self, tell: Callable[[Collectives], None]) -> Run:
+        told = Messages(self.device)
+        tell(told)
+        return told.run()
+
+    def _join(self, comm: Communicator) -> None:
+        with self.device.active():
+            self.device.peers = peers_of(self.device, comm)
+        comm.devices = (*comm.devices, self.settle_all)
 
     def memory(self) -> int:
         return self.device.memory()[1]

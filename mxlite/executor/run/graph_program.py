@@ -6,8 +6,8 @@
 
 All kernels of a device go to one stream in the order of the engine's operations, so the content of the arena
 is passed on between programs without events. Inside of a graph, steps lie on several streams (`streams`
-for kernels, and one for copies in each direction) with events that realise the plan's order. Changes by the
-host between steps are `told` before the launch, in the same operation.
+for kernels, one for copies in each direction, one for messages to other ranks) with events that realise the
+plan's order. Changes by the host between steps are `told` before the launch, in the same operation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ...backends.remote import Order, RandomState, Remote
+from ...backends.remote import MESSAGE, Order, RandomState, Remote
 from ...engine import get_engine, Var
 from ...graph import Node
 from ...memplan import MemoryPlan, RUN
@@ -24,7 +24,7 @@ from ..plan.lower import Lowered
 from ..plan.step import Key
 from .arena import Arena
 from .graph_segment import GraphSegment, Told
-from .program import come_behind, Program
+from .program import come_behind, is_collective, Program
 from .sheet import Sheet
 
 
@@ -151,13 +151,14 @@ def make_program(
 def program_order(plan: MemoryPlan, streams: int, remote: Remote) -> Order:
     """The streams and events of a plan's steps."""
     schedule, problem = plan.schedule, plan.problem
+    kinds = [MESSAGE if is_collective(plan, s) else kind for s, kind in enumerate(schedule.kinds)]
     seconds = []
     for s, (kind, t) in enumerate(zip(schedule.kinds, schedule.task)):
         if kind == RUN:
             seconds.append(problem.tasks[t].seconds)
         else:
             seconds.append(problem.values[schedule.value_of[schedule.inputs[s][0]]].nbytes / _LINK)
-    return remote.order(plan.predecessors, schedule.kinds, seconds, streams)
+    return remote.order(plan.predecessors, kinds, seconds, streams)
 
 
 _LINK = 50e9  # bytes/s assumed when steps are assigned to streams: PCIe 5

@@ -92,18 +92,18 @@ def link(
 
 
 def _check_job(request: BindRequest, backend: Backend) -> None:
-    """Raise BindError if a step that was planned for several ranks cannot be run by this process."""
+    """Raise BindError if a step that was planned for several ranks cannot be run by this process.
+
+    Its kernels can exchange messages with other ranks from now on; DeviceError if they cannot.
+    """
     count = request.ranks.count
-    if backend.is_remote:
-        raise BindError(
-            f"A step for {count} ranks runs on mx.cpu() so far; for {request.ctx} it can be planned."
-        )
     comm = current()
     if comm.size != count:
         raise BindError(
             f"This step is planned for {count} ranks, but this process is one of {comm.size}. "
             f"python -m mxlite.launch -n {count} PROGRAM starts as many."
         )
+    backend.join_ranks(comm)
 
 
 def _have_masters_in_common(a: Executor, b: Executor) -> bool:

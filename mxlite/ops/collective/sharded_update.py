@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
+from functools import partial
 from math import prod
 from typing import Any
 
-from ...comm import current, reduce_and_gather, shard_length, sum_workspace
+from ...comm import Collectives, HOST, reduce_and_gather, shard_length, sum_workspace, Window
 from ...core.dtype import float32
-from ...core.errors import ShapeError, StateError
+from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op, require_kind
+from .job import of_job
 
 
 class ShardedUpdate(Op):
@@ -66,26 +69,29 @@ class ShardedUpdate(Op):
         return 4 * (a.states + 2) * prod(inputs[0]) // a.ranks
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
+    def workspace(a, inputs, outputs, dtype, window: Window = HOST):
         count = prod(inputs[0])
         shard = (shard_length(count, dtype.itemsize, a.ranks),)
         own = a.inner.workspace(a.settings, (shard,) * (a.states + 2), (), dtype)
-        return sum_workspace(count, dtype.itemsize, a.ranks) + own
+        return sum_workspace(count, dtype.itemsize, a.ranks, window) + own
 
     @staticmethod
     def forward(xp, a, *args, token, work):
-        comm = current()
-        if comm.size != a.ranks:
-            raise StateError(f"This step was planned for {a.ranks} ranks, but the job has {comm.size}.")
+        inner = partial(a.inner.forward, xp, a.settings)
+        ShardedUpdate.exchange(of_job(a.ranks), a, inner, *args, token=token, work=work)
+
+    @staticmethod
+    def exchange(
+        comm: Collectives, a: Any, inner: Callable[..., None], *args: Any, token: Any, work: Any
+    ) -> None:
+        """The same by these collectives, where the arrays are; `inner` steps a part of the weight."""
         if token is not None:
-            token[...] = 0
+            comm.put(token, 0)
         weight, grad = args[0].reshape(-1), args[1].reshape(-1)
         states, hyper = args[2 : 2 + a.states], args[2 + a.states]
-        scratch = work[sum_workspace(grad.size, grad.itemsize, a.ranks) :]
+        scratch = work[sum_workspace(grad.size, grad.itemsize, a.ranks, comm.window) :]
 
         def put(part: slice, own: slice, total: Any) -> None:
-            a.inner.forward(
-                xp, a.settings, weight[part], total, *(s[own] for s in states), hyper, work=scratch
-            )
+            inner(weight[part], total, *(s[own] for s in states), hyper, work=scratch)
 
         reduce_and_gather(comm, grad, weight, work, put)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...comm import bucket_workspace, current, sum_bucket
+from ...comm import bucket_workspace, Collectives, HOST, sum_bucket, Window
 from ...core.dtype import float32
-from ...core.errors import OpAttributeError, StateError
+from ...core.errors import OpAttributeError
 from ...core.record import record
 from ...graph.ir import Entry
 from ...graph.opdef import one_type, Op
+from .job import of_job
 
 
 class SumOverRanks(Op):
@@ -69,8 +70,8 @@ class SumOverRanks(Op):
         return (*(dtype for _ in range(a.arrays)), *token), (*(dtype for _ in range(a.arrays)), float32)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return bucket_workspace(inputs[: a.arrays], dtype.itemsize, a.ranks)
+    def workspace(a, inputs, outputs, dtype, window: Window = HOST):
+        return bucket_workspace(inputs[: a.arrays], dtype.itemsize, a.ranks, window)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -84,11 +85,13 @@ class SumOverRanks(Op):
 
     @staticmethod
     def forward(xp, a, *args, outs, work):
-        comm = current()
-        if comm.size != a.ranks:
-            raise StateError(f"This step was planned for {a.ranks} ranks, but the job has {comm.size}.")
+        SumOverRanks.exchange(of_job(a.ranks), a, *args, outs=outs, work=work)
+
+    @staticmethod
+    def exchange(comm: Collectives, a: Any, *args: Any, outs: Any, work: Any) -> None:
+        """The same by these collectives, where the arrays are."""
         if outs[a.arrays] is not None:
-            outs[a.arrays][...] = 0
+            comm.put(outs[a.arrays], 0)
         wanted = [i for i in range(a.arrays) if outs[i] is not None]  # the same ones on all ranks
         if wanted:
             sum_bucket(comm, [args[i] for i in wanted], [outs[i] for i in wanted], work)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from ...comm import current, gather_parts, sum_to_parts, sum_workspace
-from ...core.errors import ShapeError, StateError
+from ...comm import Collectives, gather_parts, HOST, sum_to_parts, sum_workspace, Window
+from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
+from .job import of_job
 
 
 @record
@@ -18,13 +19,6 @@ class _Attrs:
     shape: tuple[int, ...]
     ranks: int
     length: int
-
-
-def _job(ranks: int) -> Any:
-    comm = current()
-    if comm.size != ranks:
-        raise StateError(f"This step was planned for {ranks} ranks, but the job has {comm.size}.")
-    return comm
 
 
 class GatherOverRanks(Op):
@@ -59,7 +53,12 @@ class GatherOverRanks(Op):
 
     @staticmethod
     def forward(xp, a, data, *, out):
-        gather_parts(_job(a.ranks), data, out.reshape(-1))
+        GatherOverRanks.exchange(of_job(a.ranks), a, data, out=out)
+
+    @staticmethod
+    def exchange(comm: Collectives, a: Any, data: Any, *, out: Any) -> None:
+        """The same by these collectives, where the arrays are."""
+        gather_parts(comm, data, out.reshape(-1))
 
 
 class ScatterOverRanks(Op):
@@ -88,8 +87,8 @@ class ScatterOverRanks(Op):
         return (a.shape,), ((a.length,),)
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return sum_workspace(prod(a.shape), dtype.itemsize, a.ranks)
+    def workspace(a, inputs, outputs, dtype, window: Window = HOST):
+        return sum_workspace(prod(a.shape), dtype.itemsize, a.ranks, window)
 
     @staticmethod
     def derivative(w, a, ins, outs, heads):
@@ -98,7 +97,12 @@ class ScatterOverRanks(Op):
 
     @staticmethod
     def forward(xp, a, data, *, out, work):
-        sum_to_parts(_job(a.ranks), data.reshape(-1), out, work)
+        ScatterOverRanks.exchange(of_job(a.ranks), a, data, out=out, work=work)
+
+    @staticmethod
+    def exchange(comm: Collectives, a: Any, data: Any, *, out: Any, work: Any) -> None:
+        """The same by these collectives, where the arrays are."""
+        sum_to_parts(comm, data.reshape(-1), out, work)
 
 
 def _given(a: Any) -> dict[str, Any]:

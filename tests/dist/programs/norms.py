@@ -1,10 +1,16 @@
-"""SyncBatchNorm on all ranks against BatchNorm of one process that has the batches of all."""
+"""SyncBatchNorm on all ranks against BatchNorm of one process that has the batches of all.
+
+    norms.py RANKS [cpu | gpu | emulated]
+"""
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 
 import mxlite as mx
+from tests.dist.programs.devices import device_of_this_rank
 
 STEPS, N = 4, 3
 
@@ -30,7 +36,7 @@ def batch(step, rank, n, apart):
 
 def trained(symbol, batches, kvstore, **how):
     mx.random.seed(5)
-    module = mx.mod.Module(symbol, **how)
+    module = mx.mod.Module(symbol, context=CONTEXT, **how)
     x, y = batches[0]
     module.bind([("data", x.shape)], [("softmax_label", y.shape)])
     module.init_params(mx.init.Xavier())
@@ -53,6 +59,8 @@ def check(what, last=(N, N), amp=None, tolerance=2e-5, apart=30, **how):
     if "memory_budget" in how:
         assert module.measured_bytes <= how["memory_budget"]
     mx.dist.agree(what, "".join(f"{n} {a.tobytes().hex()}\n" for n, a in sorted(found.items())))
+    if rank:  # whose own initial values may be others
+        return module.memory_plan
     whole = [tuple(map(np.concatenate, zip(*row))) for row in each]
     _, want = trained(net(mx.sym.BatchNorm), whole, None, amp=amp)
     for n, value in want.items():
@@ -68,15 +76,15 @@ def gluon_trained(norm, batches, kvstore):
     with net.name_scope():
         net.add(mx.gluon.nn.Conv2D(5, 3, padding=1), norm(momentum=0.7), mx.gluon.nn.Activation("relu"))
         net.add(norm(momentum=0.7, scale=False), mx.gluon.nn.Dense(3))
-    net.initialize(mx.init.Xavier())
+    net.initialize(mx.init.Xavier(), ctx=CONTEXT)
     net.hybridize()
-    net(mx.nd.array(batches[0][0]))
+    net(mx.nd.array(batches[0][0], ctx=CONTEXT))
     loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     params = {"learning_rate": 0.1, "momentum": 0.9}
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", params, kvstore=kvstore)
     for x, y in batches:
         with mx.autograd.record():
-            loss = loss_of(net(mx.nd.array(x)), mx.nd.array(y))
+            loss = loss_of(net(mx.nd.array(x, ctx=CONTEXT)), mx.nd.array(y, ctx=CONTEXT))
         loss.backward()
         trainer.step(N * mx.dist.size())
     return net, trainer, [p.data().asnumpy() for p in net.collect_params().values()]
@@ -95,7 +103,7 @@ def check_gluon():
     net.hybridize(False)
     try:
         with mx.autograd.record():
-            net(mx.nd.array(each[0][rank][0]))
+            net(mx.nd.array(each[0][rank][0], ctx=CONTEXT))
     except mx.StateError as error:
         assert "trains on 2 ranks, and is called by itself: hybridize()" in str(error), error
     else:
@@ -103,6 +111,8 @@ def check_gluon():
 
 
 mx.dist.init()
+inside = device_of_this_rank((*sys.argv[2:3], "cpu")[0])
+CONTEXT = inside.__enter__()
 check_gluon()
 plan = check("the update in the step", fused_update=True)
 check("gradients that are seen", fused_update=False)
@@ -116,6 +126,7 @@ except mx.OperatorError as error:
     assert "needs batches of one size on all ranks, but these have [72.0, 36.0" in str(error), error
 else:
     raise AssertionError("nothing was raised")
+inside.__exit__(None, None, None)
 mx.dist.barrier()
 if mx.dist.rank() == 0:
     print("norms agree")

@@ -1,4 +1,7 @@
-"""Sums over ranks against numpy's in the order of the ranks, in all types and odd sizes."""
+"""Sums over ranks against numpy's in the order of the ranks, in all types and odd sizes.
+
+    sums.py RANKS [cpu | gpu | emulated]
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import mxlite as mx
 from mxlite import comm, dist
 from mxlite.comm import buckets, ordered_sum
 from mxlite.core import bfloat16
+from tests.dist.programs.devices import device_of_this_rank
 
 SIZES = (1, 2, 5, 64, 1001, 70_001)
 
@@ -38,6 +42,9 @@ dist.init()
 me, world = dist.rank(), comm.current()
 assert world.size == int(sys.argv[1])
 
+inside = device_of_this_rank((*sys.argv[2:3], "cpu")[0])
+CONTEXT = inside.__enter__()
+
 for dtype in (np.float16, bfloat16, np.float32, np.float64, np.uint8):
     for size in SIZES:
         wanted = expected(size, dtype)
@@ -57,7 +64,7 @@ kinds = [np.float32, np.float64, np.float32, bfloat16, np.float32, np.float32, b
 for most in (64, 4096, 1 << 18):
     buckets.BUCKET, buckets.SMALL = most, most // 8
     arrays = [
-        mx.nd.array(array_of(me, int(np.prod(s)), d, seed=i).reshape(s), dtype=d)
+        mx.nd.array(array_of(me, int(np.prod(s)), d, seed=i).reshape(s), ctx=CONTEXT, dtype=d)
         for i, (s, d) in enumerate(zip(shapes, kinds))
         if s
     ]
@@ -68,14 +75,14 @@ for most in (64, 4096, 1 << 18):
         same(a.asnumpy(), want, f"array {i} in buckets of {most}")
 
 # mx.dist
-x = mx.nd.array(array_of(me, 33, np.float32))
+x = mx.nd.array(array_of(me, 33, np.float32), ctx=CONTEXT)
 total = mx.dist.allreduce(x, average=False)
 same(total.asnumpy(), expected(33, np.float32), "allreduce")
 same(mx.dist.allreduce(x).asnumpy(), (total / dist.size()).asnumpy(), "mean")
 same(x.asnumpy(), array_of(me, 33, np.float32), "what allreduce was given")
 last = dist.size() - 1
 same(mx.dist.broadcast(x, root_rank=last).asnumpy(), array_of(last, 33, np.float32), "broadcast")
-params = {"b": mx.nd.array([me]), "a": mx.nd.array([[me, 5.0]])}
+params = {"b": mx.nd.array([me], ctx=CONTEXT), "a": mx.nd.array([[me, 5.0]], ctx=CONTEXT)}
 mx.dist.broadcast_parameters(params)
 assert params["b"].asnumpy()[0] == 0 and params["a"].asnumpy().tolist() == [[0, 5]]
 for wrong in (-1, dist.size()):
@@ -95,6 +102,7 @@ except mx.BindError as error:
     assert str(error).startswith(f"The text of {wrong} differs from that of the other ranks."), error
 else:
     raise AssertionError("nothing was raised")
+inside.__exit__(None, None, None)
 mx.dist.barrier()
 if me == 0:
     print("sums agree")

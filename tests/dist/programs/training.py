@@ -1,4 +1,7 @@
-"""Training on all ranks against one process that adds up the gradients of micro-batches in order."""
+"""Training on all ranks against one process that adds up the gradients of micro-batches in order.
+
+    training.py RANKS [cpu | gpu | emulated [case ...]]
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ import sys
 import numpy as np
 
 import mxlite as mx
+from mxlite.backends.gpu.grouping import groups
 from mxlite.comm import current
 from mxlite.engine import use_engine
+from tests.dist.programs.devices import device_of_this_rank
 
 STEPS, N = 20, 6
+CONTEXT = mx.cpu()
+WIDTHS = 301, 300, 299
 
 
 def conv_net():
@@ -33,7 +40,7 @@ def table_net():
 def wide_net():
     """Weights of which each message is one of its own, and one of which is sent in two pieces."""
     x = mx.sym.Variable("data")
-    for i, width in enumerate((301, 300, 299)):
+    for i, width in enumerate(WIDTHS):
         x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=width, name=f"fc{i}"), act_type="tanh")
     return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=5, name="fc"), name="softmax")
 
@@ -57,7 +64,7 @@ def overflowing(step, rank):
 
 def module_for(net, x, optimizer, kvstore, workers=1, **how):
     mx.random.seed(7 + mx.dist.rank())  # rank 0's parameters are to be everybody's
-    module = mx.mod.Module(net, **how)
+    module = mx.mod.Module(net, context=CONTEXT, **how)
     module.bind([("data", x.shape)], [("softmax_label", (N,))])
     module.init_params(mx.init.Xavier())
     name, params = optimizer
@@ -236,7 +243,7 @@ def check_buckets():
 
     def module_of(kvstore, workers):
         mx.random.seed(7 + mx.dist.rank())
-        module = mx.mod.BucketingModule(sym_gen, 8, fused_update=kvstore is not None)
+        module = mx.mod.BucketingModule(sym_gen, 8, context=CONTEXT, fused_update=kvstore is not None)
         module.bind([("data", (N, 8))], [("softmax_label", (N,))])
         module.init_params(mx.init.Xavier())
         params = {"learning_rate": 0.5, "rescale_grad": 1 / (workers * N)}
@@ -273,9 +280,14 @@ def check_buckets():
 
 mx.dist.init()
 assert current().size == int(sys.argv[1])
-for name in sys.argv[2:] or CASES:
-    check(name)
-check_buckets()
+kind = (*sys.argv[2:3], "cpu")[0]
+if kind != "cpu":
+    WIDTHS = 48, 176, 49
+    groups.GROUP_BYTES = 4096  # else the gradients of a network of this size wait for one update of all
+with device_of_this_rank(kind) as CONTEXT:
+    for name in sys.argv[3:] or CASES:
+        check(name)
+    check_buckets()
 mx.dist.barrier()
 if current().rank == 0:
     print("training agrees")

@@ -19,14 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 COMPUTE, STORE, FETCH = 0, 1, 2
-"""Kinds of steps: a kernel; a copy to host memory; a copy back. Numbered as in a plan's schedule."""
+"""Kinds of steps: a kernel; a copy to host memory; a copy back. Numbered as in a plan's schedule. The next,
+`MESSAGE` of backends/remote.py, is one to other ranks: all of them need one order, and so one stream.
+"""
 
 
 @dataclass(frozen=True)
 class Order:
     """Stream order: step s runs on `stream[s]`, after earlier steps there and after those in `waits[s]`.
 
-    Streams 0 to `kernels` - 1 are for kernels, the next for copies out, the last for copies back.
+    Streams 0 to `kernels` - 1 are for kernels, the next for copies out, for copies back and for messages.
     """
 
     stream: tuple[int, ...]
@@ -57,7 +59,7 @@ def order_of(
 
     `seconds` are the times of steps. O(edges * streams).
     """
-    count = kernels + 2
+    count = kernels + 3
     ends = [0.0] * count  # of each stream
     done = [0.0] * len(before)  # of each step
     knows: list[tuple[int, ...]] = []  # for each step: the last step of each stream that is done at its end
@@ -73,7 +75,7 @@ def order_of(
                 key=lambda u: (max(ends[u], ready), latest < 0 or stream[latest] != u, u),
             )
         else:
-            at = kernels + (kinds[s] == FETCH)
+            at = kernels + (kinds[s] - STORE)
         known = list(tail[at])
         events = []
         for p in sorted(earlier, reverse=True):  # the latest first: it implies most others

@@ -7,7 +7,8 @@ the clock.
 
 Measuring takes time: cuDNN compiles a plan of a normalization for seconds. `MXLITE_GPU_TUNING_SECONDS` limits
 it; later requests of the process get the first candidate that runs, and are left to
-another process.
+another process. Ranks of a job measure nothing, since all need the same kernels, and so take what a process
+alone has measured before, or the first candidate.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def fastest(key: str, names: Sequence[str], seconds: Callable[[int], float]) -> 
     with _lock:
         name = _known.get(key) or _read(key)
         if name is None or name not in offer:
-            limit = config.gpu_tuning_seconds()
+            limit = 0 if config.has_other_ranks() else config.gpu_tuning_seconds()
             if limit is not None and _spent >= limit:
                 name = names[first_that_runs(names, seconds)]
             else:

@@ -79,6 +79,7 @@ class CudaDevice:
         self._modules: dict[KernelSource, Any] = {}
         self.pool = MemoryPool(self, driver, limit)
         self.checks = Checks(self)
+        self.peers: Any = None  # the GPUs of other ranks, once they are joined
 
     def __repr__(self) -> str:
         return f"gpu({self.index})"

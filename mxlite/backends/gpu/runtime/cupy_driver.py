@@ -16,10 +16,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from ....core import config
 from ....core.errors import DeviceError
 from ..compiler import cubins, nvrtc
 from ..compiler.source import KernelSource
-from ..vendor import cublaslt
+from ..vendor import cublaslt, nccl
 from .device import Arguments, Grid
 from .driver import DriverError
 
@@ -130,8 +131,10 @@ class CupyDriver:
         number = count(cuda)
         if index >= number:
             hidden = "" if number else "; CUDA_VISIBLE_DEVICES may hide some"
+            ranks = config.ranks_here()
+            more = f" {ranks} ranks run here, and each needs a GPU of its own." if ranks > number else ""
             raise DeviceError(
-                f"There is no gpu({index}): this machine has {number}, numbered from 0{hidden}."
+                f"There is no gpu({index}): this machine has {number}, numbered from 0{hidden}.{more}"
             )
         properties = self._call(runtime.getDeviceProperties, index)
         major, minor = int(properties["major"]), int(properties["minor"])
@@ -213,6 +216,13 @@ class CupyDriver:
 
     def restore(self, before: int) -> None:
         self._call(self._driver.ctxSetCurrent, before)
+
+    def nccl(self) -> Any:
+        return nccl.bindings()
+
+    def place(self) -> tuple[str, int]:
+        place = self._call(self._runtime.deviceGetPCIBusId, self._index)
+        return place, self._call(self._runtime.getDeviceCount)
 
     def blas(self) -> cublaslt.Library | None:
         return cublaslt.library()

@@ -54,6 +54,14 @@ class Driver(Protocol):
     def blas(self) -> Library | None:
         """cuBLASLt for this device; None: products run on kernels of our own."""
 
+    def nccl(self) -> Any:
+        """CuPy's module of NCCL, or what works like it. Raises DeviceError if there is none."""
+
+    def place(self) -> tuple[str, int]:
+        """Where the device is in its machine, equal for two processes that use the same one; and how many
+        devices this process sees.
+        """
+
     def memory(self) -> tuple[int, int]:
         """(free, total) bytes of the device, whoever uses them."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mxlite.backends.gpu.compiler import nvrtc
+from mxlite.backends.gpu.handwritten import ordered_sum
 from mxlite.backends.gpu.handwritten.each import typed
 from mxlite.backends.gpu.kernels.index import places
 from mxlite.backends.gpu.kernels.loss import ctc
@@ -22,6 +23,7 @@ FILES = ("images", "spatial", "regions", "correlation")
 TYPED = {f"{f}-{d}": (lambda f=f, d=d: typed(d, f)) for f in FILES for d in FLOATS}
 TEXTS = {
     **TYPED,
+    **{f"ordered-sum-{d}": (lambda d=d: ordered_sum.source(d)) for d in (*FLOATS, "uint8")},
     **{f"resample-{d}": (lambda d=d: resampling.source(d)) for d in FLOATS},
     **{f"order-{k}": (lambda k=k: sorting.source(k)) for k in ("uint32", "uint64")},
     **{m.__name__.split(".")[-1]: (lambda m=m: m.SOURCE) for m in (places, ctc, counted, multinomial)},

@@ -19,6 +19,7 @@ from mxlite.backends.gpu.runtime.cuda_device import CudaDevice
 from mxlite.backends.gpu.runtime.driver import DriverError
 from mxlite.backends.gpu.vendor.cublaslt import CublasError
 from mxlite.backends.gpu.vendor.cudnn import CudnnError
+from mxlite.backends.remote import MESSAGE
 from mxlite.core import DeviceError, PlanError
 from mxlite.executor.run.graph_program import passes_of, program_order, realised_order
 from mxlite.memplan import check, HostLink, make_plan
@@ -37,7 +38,7 @@ def ancestors(before):
 def random_steps(seed, count=40):
     draw = random.Random(seed)
     before = [tuple(draw.sample(range(s), min(s, draw.choice([0, 1, 1, 2, 3])))) for s in range(count)]
-    kinds = [draw.choice([COMPUTE] * 6 + [STORE, FETCH]) for _ in range(count)]
+    kinds = [draw.choice([COMPUTE] * 6 + [STORE, FETCH, MESSAGE]) for _ in range(count)]
     return before, kinds, [draw.random() for _ in range(count)]
 
 
@@ -52,6 +53,7 @@ def test_streams_and_events_imply_the_order_that_was_asked_for(streams):
                 assert {p - start for p in before[s] if p >= start} <= known[s - start]
         assert {order.stream[s] for s, k in enumerate(kinds) if k == STORE} <= {streams}
         assert {order.stream[s] for s, k in enumerate(kinds) if k == FETCH} <= {streams + 1}
+        assert {order.stream[s] for s, k in enumerate(kinds) if k == MESSAGE} <= {streams + 2}
 
 
 def test_no_event_is_used_that_others_make_sure_of():

@@ -48,6 +48,15 @@ def test_the_fastest_is_measured_once_and_remembered(cache):
     assert len(os.listdir(cache)) == 2
 
 
+def test_ranks_measure_nothing_as_all_need_the_same_kernels(monkeypatch):
+    assert autotune.fastest("known", "ab", Clock(2.0, 1.0)) == 1
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert [autotune.fastest(key, "ab", Clock(2.0, 1.0)) for key in ("known", "new")] == [1, 0]
+    monkeypatch.setenv("PMI_SIZE", "1")
+    assert autotune.fastest("alone", "ab", Clock(2.0, 1.0)) == 1
+
+
 def test_measuring_ends_with_the_time_for_it_and_a_later_process_goes_on(monkeypatch):
     monkeypatch.setenv("MXLITE_GPU_TUNING_SECONDS", "5")
     now, clock = [0.0], Clock(2.0, 1.0)

@@ -195,6 +195,16 @@ def test_a_driver_of_an_older_minor_version_serves(monkeypatch):
     assert CupyDriver(0, Cuda().bindings()).architecture == "sm_90"  # 13.0 under CuPy for 13.2
 
 
+def test_a_rank_without_a_gpu_of_its_own_hears_how_many_ranks_there_are(monkeypatch):
+    monkeypatch.setenv("MPI_LOCALNRANKS", "2")
+    assert refusal(index=1).endswith(
+        "this machine has 1, numbered from 0. 2 ranks run here, and each needs a GPU of its own."
+    )
+    with fake_cupy(2) as cuda:
+        places = {CupyDriver(i, cuda.bindings()).place() for i in range(2)}
+    assert places == {("0000:00:00.0", 2), ("0000:01:00.0", 2)}
+
+
 def test_a_gpu_that_is_not_there_is_refused_with_the_number_of_those_that_are():
     text = refusal(index=1)
     assert text == "There is no gpu(1): this machine has 1, numbered from 0."

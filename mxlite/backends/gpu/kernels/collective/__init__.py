@@ -1,0 +1,1 @@
+"""Rows of the operators that exchange messages among ranks."""

@@ -1,0 +1,1 @@
+"""GPUs of several ranks: how they are joined, and the messages between them."""
