@@ -318,6 +318,7 @@ class Builder:
         return [self.slice(value, axis, end - size, end) for end, size in zip(ends, sizes)]
 
     def concat(self, values: list[GraphValue], axis: int) -> GraphValue:
+        values = [v for v in values if v.shape[axis]] or values[:1]
         if len(values) == 1:
             return values[0]
         if all(v.array is not None for v in values):
