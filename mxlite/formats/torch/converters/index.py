@@ -101,7 +101,7 @@ def _known_places(
     return [axes[0] + i for i in range(len(found))], [n.builder.constant(at, np.int64) for at in found]
 
 
-def row_numbers(n: TorchNode, dims: tuple[int, ...], places: list[GraphValue]) -> GraphValue:
+def _row_numbers(n: TorchNode, dims: tuple[int, ...], places: list[GraphValue]) -> GraphValue:
     """The places in the indexed axes seen as one; a negative index counts from the end."""
     b = n.builder
     total: GraphValue | None = None
@@ -113,22 +113,19 @@ def row_numbers(n: TorchNode, dims: tuple[int, ...], places: list[GraphValue]) -
     return total
 
 
-def together(axes: list[int], rank: int) -> tuple[list[int], int]:
-    """The order of axes in which the indexed ones are neighbours, and where they begin: in front, unless
-    they are neighbours already.
-    """
-    first = axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
-    rest = [i for i in range(rank) if i not in axes]
-    return [*rest[:first], *axes, *rest[first:]], first
+def beginning(axes: list[int]) -> int:
+    """The first of the axes of indices in the result: in front, unless the indexed axes are neighbours."""
+    return axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
 
 
 def index(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
     axes, places = indexed_axes(n)
-    order, first = together(axes, x.rank)
-    x, count = b.transpose(x, order), len(axes)
+    first, count = beginning(axes), len(axes)
+    rest = [i for i in range(x.rank) if i not in axes]
+    x = b.transpose(x, (*rest[:first], *axes, *rest[first:]))
     dims = x.shape[first : first + count]
-    rows = row_numbers(n, dims, places)
+    rows = _row_numbers(n, dims, places)
     flat = b.reshape(x, (*x.shape[:first], prod(dims), *x.shape[first + count :]))
     return b.reshape(b.op("take", flat, rows, axis=first), n.shape)
 
@@ -136,7 +133,7 @@ def index(n: TorchNode) -> GraphValue:
 def flat_taken(n: TorchNode) -> GraphValue:
     """take: elements of all, by their number."""
     b, x, places = n.builder, n["self"], n["index"]
-    return b.op("take", b.reshape(x, (x.size,)), row_numbers(n, (x.size,), [places]), axis=0)
+    return b.op("take", b.reshape(x, (x.size,)), _row_numbers(n, (x.size,), [places]), axis=0)
 
 
 def one_hot(n: TorchNode) -> GraphValue:

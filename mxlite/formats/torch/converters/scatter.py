@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...building import GraphValue, is_float, NotSupportedError
 from ..node import TorchNode
-from .index import indexed_axes, row_numbers, together
+from .index import beginning, indexed_axes
 
 _KINDS = {
     None: "none", "add": "add", "multiply": "mul", "sum": "add", "prod": "mul", "mean": "add", "amax": "max",
@@ -29,44 +28,57 @@ def scatter(n: TorchNode) -> GraphValue:
     else:
         source = b.full(places.shape, n.plain("value"), x.dtype)
     how = "sum" if "scatter_add" in n.target else n.plain("reduce")
-    return _scattered(n, places, source, b.axis(n.plain("dim"), x.rank), how)
-
-
-def index_written(n: TorchNode) -> GraphValue:
-    """index_add, index_reduce: rows of `source` at `index` of one axis."""
-    b, x, source = n.builder, n["self"], n["source"]
     axis = b.axis(n.plain("dim"), x.rank)
-    alpha = n.plain("alpha", 1)
+
+    def write(target: GraphValue, part: GraphValue, reduction: str) -> GraphValue:
+        return b.op("scatter_elements", target, places, part, axis=axis, reduction=reduction)
+
+    return _combined(n, x, source, how, write)
+
+
+def rows_added(n: TorchNode) -> GraphValue:
+    """index_add: rows of `source` at `index` of one axis."""
+    b, x, source, alpha = n.builder, n["self"], n["source"], n.plain("alpha", 1)
     source = source if alpha == 1 else source * float(alpha)
-    dims = tuple(source.shape[axis] if i == axis else 1 for i in range(source.rank))
-    where = b.expand(b.reshape(n["index"], dims), source.shape)
-    return _scattered(n, where, source, axis, n.plain("reduce", "sum"))
+    places = b.reshape(n["index"], (n["index"].size,))
+    return b.op("index_add", x, places, b.cast(source, x.dtype), axis=b.axis(n.plain("dim"), x.rank))
 
 
-def _scattered(
-    n: TorchNode, places: GraphValue, source: GraphValue, axis: int, how: str | None
+def rows_combined(n: TorchNode) -> GraphValue:
+    """index_reduce: rows of `source` at `index` of one axis, combined as `reduce` says."""
+    b, x = n.builder, n["self"]
+    axis, places = b.axis(n.plain("dim"), x.rank), b.reshape(n["index"], (1, n["index"].size))
+    order = (axis, *(i for i in range(x.rank) if i != axis))
+
+    def write(target: GraphValue, part: GraphValue, reduction: str) -> GraphValue:
+        return b.op("scatter_nd_update", target, places, part, reduction=reduction)
+
+    out = _combined(n, b.transpose(x, order), b.transpose(n["source"], order), n.plain("reduce"), write)
+    return b.transpose(out, np.argsort(order).tolist())
+
+
+def _combined(
+    n: TorchNode,
+    x: GraphValue,
+    source: GraphValue,
+    how: str | None,
+    write: Callable[[GraphValue, GraphValue, str], GraphValue],
 ) -> GraphValue:
-    """`self` with `source` at `places`, combined as `how` says; without `include_self`, of the elements that
+    """`x` with `source` written to it, combined as `how` says; without `include_self`, of the elements that
     are written, what they were does not count.
     """
-    b, x = n.builder, n["self"]
+    b = n.builder
     if how not in _KINDS:
         raise NotSupportedError(f"a reduction by {how!r}")
     kind, source = _KINDS[how], b.cast(source, x.dtype)
     own = how is None or bool(n.plain("include_self", True))
     if how == "mean" and not is_float(x.dtype):
         raise NotSupportedError("the mean of whole numbers")
-
-    def written(target: GraphValue, part: GraphValue, reduction: str) -> GraphValue:
-        return b.op("scatter_elements", target, places, part, axis=axis, reduction=reduction)
-
-    start = x
-    if not own:
-        start = written(x, b.full(places.shape, _neutral(kind, x.dtype), x.dtype), "none")
-    out = written(start, source, kind)
+    start = x if own else write(x, b.full(source.shape, _neutral(kind, x.dtype), x.dtype), "none")
+    out = write(start, source, kind)
     if how != "mean":
         return out
-    counts = written(b.full(x.shape, float(own), x.dtype), b.full(places.shape, 1, x.dtype), "add")
+    counts = write(b.full(x.shape, float(own), x.dtype), b.full(source.shape, 1, x.dtype), "add")
     return b.binary("div", out, counts if own else b.binary("maximum", counts, 1.0))
 
 
@@ -89,35 +101,30 @@ def index_put(n: TorchNode) -> GraphValue:
         if mask.array is None:
             raise NotSupportedError("values written through a mask; one number could be written")
     axes, places = indexed_axes(n)
-    order, first = together(axes, x.rank)
-    rows = row_numbers(n, tuple(x.shape[i] for i in axes), places)
+    first = beginning(axes)
     rest = [i for i in range(x.rank) if i not in axes]
-    shape = (*(x.shape[i] for i in rest[:first]), *rows.shape, *(x.shape[i] for i in rest[first:]))
+    shape = (*(x.shape[i] for i in rest[:first]), *places[0].shape, *(x.shape[i] for i in rest[first:]))
     values = b.expand(values, shape)
     # The axes of the indices, and those they stand for, go to the front.
-    count = range(first, first + rows.rank)
+    count = range(first, first + places[0].rank)
     values = b.transpose(values, (*count, *(i for i in range(values.rank) if i not in count)))
     order = [*axes, *rest]
-    turned = b.transpose(x, order)
-    table = b.reshape(turned, (prod(turned.shape[: len(axes)]), prod(turned.shape[len(axes) :])))
-    out = _rows_written(table, rows, values, bool(n.plain("accumulate", False)))
-    return b.transpose(b.reshape(out, turned.shape), [order.index(i) for i in range(x.rank)])
+    out = _rows_written(b.transpose(x, order), places, values, bool(n.plain("accumulate", False)))
+    return b.transpose(out, np.argsort(order).tolist())
 
 
-def _rows_written(table: GraphValue, rows: GraphValue, values: GraphValue, adds: bool) -> GraphValue:
-    """A table (K, B) with `values`, (..., B) in some shape, at the rows with these numbers."""
-    b = table.builder
-    flat = b.reshape(values, (rows.size, table.shape[1]))
-    where = b.expand(b.reshape(rows, (rows.size, 1)), flat.shape)
-    return b.op("scatter_elements", table, where, flat, axis=0, reduction="add" if adds else "none")
+def _rows_written(x: GraphValue, places: list[GraphValue], values: GraphValue, adds: bool) -> GraphValue:
+    """`x` (D..., B...) with `values` (I..., B...) at the indices (I...) of each of its first axes D."""
+    b = x.builder
+    at = b.concat([b.reshape(b.cast(v, np.int64), (1, *v.shape)) for v in places], 0)
+    return b.op("scatter_nd_update", x, at, values, reduction="add" if adds else "none")
 
 
 def put(n: TorchNode) -> GraphValue:
     """`source` at the numbers of elements of all."""
     b, x = n.builder, n["self"]
-    rows = row_numbers(n, (x.size,), [n["index"]])
     values = b.cast(n["source"], x.dtype)
-    out = _rows_written(b.reshape(x, (x.size, 1)), rows, values, bool(n.plain("accumulate", False)))
+    out = _rows_written(b.reshape(x, (x.size,)), [n["index"]], values, bool(n.plain("accumulate", False)))
     return b.reshape(out, x.shape)
 
 
@@ -138,19 +145,19 @@ def diagonal_written(n: TorchNode) -> GraphValue:
     first, second = (b.axis(i, x.rank) for i in ends)
     order = [first, second, *(i for i in range(x.rank) if i not in (first, second))]
     turned = b.transpose(x, order)
-    rows, columns, *rest = turned.shape
     source = b.transpose(n["src"], (n["src"].rank - 1, *range(n["src"].rank - 1)))
-    at = np.arange(source.shape[0]) * (columns + 1) + (offset if offset >= 0 else -offset * columns)
-    table = b.reshape(turned, (rows * columns, prod(rest)))
-    out = _rows_written(table, b.constant(at, np.int64), b.cast(source, x.dtype), False)
-    return b.transpose(b.reshape(out, turned.shape), [order.index(i) for i in range(x.rank)])
+    steps = np.arange(source.shape[0])
+    places = [b.constant(steps + at, np.int64) for at in (max(0, -offset), max(0, offset))]
+    out = _rows_written(turned, places, b.cast(source, x.dtype), False)
+    return b.transpose(out, np.argsort(order).tolist())
 
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
-    **dict.fromkeys(("index_add", "index_reduce"), index_written),
     **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), scatter),
     "diagonal_scatter": diagonal_written,
+    "index_add": rows_added,
     "index_put": index_put,
+    "index_reduce": rows_combined,
     "masked_scatter": masked_scatter,
     "put": put,
 }
