@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ...building import GraphValue
+from ...building import GraphValue, NotSupportedError
 from ...building.moves import padded, take_range
 from ..node import TorchNode
 
@@ -78,6 +78,8 @@ def repeated(n: TorchNode) -> GraphValue:
 
 def repeat_interleaved(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
+    if not isinstance(n.plain("repeats"), int):
+        raise NotSupportedError("repeats in a tensor make a shape that depends on numbers")
     axis = n.plain("dim")
     x = b.reshape(x, (x.size,)) if axis is None else x
     return b.op("repeat", x, repeats=int(n.plain("repeats")), axis=b.axis(axis or 0, x.rank))
