@@ -37,6 +37,10 @@ FORWARD_BLOCK, BACKWARD_BLOCK = (1024, 256), (256, 256)
 copy both factors of a product: forward the weight's columns once for each block of rows, backward all of
 d_out once for each block of columns."""
 
+ROWS_PER_OUTPUT = 4
+"""The most rows of a forward block for each of the layer's outputs: a block has no more than that many times
+the bytes of the weight's columns, so that the scratch of a layer of few outputs is small beside its data."""
+
 NARROW_FORWARD_BLOCK, NARROW_BACKWARD_BLOCK = (256, None), (256, 256)
 """The same in 16 bits, where kernels of small blocks are as fast as those of large ones; None: all columns,
 as every number is rounded once."""

@@ -318,6 +318,7 @@ class Builder:
         return [self.slice(value, axis, end - size, end) for end, size in zip(ends, sizes)]
 
     def concat(self, values: list[GraphValue], axis: int) -> GraphValue:
+        values = [v for v in values if v.shape[axis]] or values[:1]
         if len(values) == 1:
             return values[0]
         if all(v.array is not None for v in values):
@@ -349,10 +350,8 @@ class Builder:
         if not left.rank or not right.rank:
             raise FormatError(f"a matrix product needs axes, got {left.shape} and {right.shape}.")
         vectors = left.rank == 1, right.rank == 1
-        if vectors[0]:
-            left = self.reshape(left, (1, *left.shape))
-        if vectors[1]:
-            right = self.reshape(right, (*right.shape, 1))
+        left = self.reshape(left, (1, *left.shape)) if vectors[0] else left
+        right = self.reshape(right, (*right.shape, 1)) if vectors[1] else right
         if left.shape[-1] != right.shape[-2]:
             raise FormatError(f"{left.shape} and {right.shape} do not fit a matrix product.")
         out = self._matmul(left, right)
@@ -362,12 +361,23 @@ class Builder:
         return self.reshape(out, shape)
 
     def _matmul(self, left: GraphValue, right: GraphValue) -> GraphValue:
-        if right.rank == 2:
-            return self.op("dot", left, right)
-        batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
-        left = self.expand(left, (*batch, *left.shape[-2:]))
-        right = self.expand(right, (*batch, *right.shape[-2:]))
-        return self.op("batch_dot", left, right)
+        swapped = False
+        if left.rank == 2 or right.rank > 2:  # dot would transpose more axes of `left` than two
+            left, swapped = self._untransposed(left)
+        right, turned = self._untransposed(right)
+        if right.rank > 2:
+            batch = broadcast_shapes(left.shape[:-2], right.shape[:-2])
+            left, right = (self.expand(v, (*batch, *v.shape[-2:])) for v in (left, right))
+        name = "dot" if right.rank == 2 else "batch_dot"
+        return self.op(name, left, right, transpose_a=swapped, transpose_b=turned)
+
+    def _untransposed(self, value: GraphValue) -> tuple[GraphValue, bool]:
+        """The matrices of which these are transposes, and True; a product reads them as they lie."""
+        node = value.entry and value.entry.node
+        swapped = (*range(value.rank - 2), value.rank - 1, value.rank - 2)
+        if node and node.op is TABLE["transpose"] and node.attrs.axes == swapped:
+            return self.value_of(node.inputs[0]), True
+        return value, False
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:

@@ -171,11 +171,11 @@ def _attention(value: GraphValue) -> GraphValue | None:
     scores, mask = _masked(softmax[0])
     scores, scale = _scaled(scores)
     product = _inputs(scores, "batch_dot")
-    if not product or not _is_plain(_attrs(scores)):
+    if not product or _attrs(scores).transpose_a:
         return None
     query, by_query = _scaled(product[0])
-    turned, by_key = _scaled(product[1])
-    key = _turned(turned)
+    key, by_key = _scaled(product[1])
+    key = key if _attrs(scores).transpose_b else _turned(key)
     if mask is not None and (mask.rank > 4 or mask.shape[-1:] != key.shape[2:3]):
         return None
     causal = mask is not None and _is_causal(mask)

@@ -17,6 +17,7 @@ class Place(NamedTuple):
     target: str
     module: str  # path in the module, as in its state_dict; "" for the module itself
     line: str  # file:line of the innermost line that is not PyTorch's own; "" if it is not known
+    origin: str = ""  # the node that it was decomposed from, or itself
 
     def __str__(self) -> str:
         return f"{self.node} = {self.target} in {self.module or 'the module itself'}{self.at}"

@@ -13,7 +13,7 @@ from ...core import FormatError
 from ...symbol import Group, Symbol
 from ..building import NotSupportedError
 from .batch import Batch, free_batch, resized, SIZES
-from .errors import UnsupportedModuleError
+from .errors import Place, UnsupportedModuleError
 from .package import torch_package
 from .program import decomposed, exported
 from .reader import ProgramReader
@@ -92,25 +92,34 @@ def network_of(module: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tupl
 
 
 def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:
-    """The reader of a program, and its outputs. What has no converter is decomposed, where PyTorch can."""
-    reader = ProgramReader(program, _stored(module, program))
+    """The reader of a program, and its outputs. What has no converter is decomposed, where PyTorch can,
+    and so is what that gives.
+    """
+    first = reader = ProgramReader(program, _stored(module, program))
     outputs = reader.run()
-    if reader.missing:
-        known = torch_package().export.default_decompositions()
-        table = {target: known[target] for target in reader.missing if target in known}
+    known = torch_package().export.default_decompositions() if reader.missing else {}
+    table: dict[Any, Any] = {}
+    while found := {t: known[t] for t in reader.missing if t in known and t not in table}:
+        table |= found
         try:
-            program = decomposed(program, table) if table else program
+            program = decomposed(program, table)
         except Exception:  # of many kinds: what PyTorch cannot take apart stays missing
-            table = {}
-        if table:
-            second = ProgramReader(program, _stored(module, program))
-            outputs = second.run()
-            reader = second if not second.failures else reader
+            break
+        reader = ProgramReader(program, _stored(module, program))
+        outputs = reader.run()
     if reader.failures:
-        raise UnsupportedModuleError(type(module).__name__, reader.failures)
+        raise UnsupportedModuleError(type(module).__name__, _as_written(first, reader))
     if not outputs:
         raise FormatError(f"{type(module).__name__} returns no tensor.")
     return reader, outputs
+
+
+def _as_written(first: ProgramReader, last: ProgramReader) -> list[tuple[Place, str]]:
+    """What cannot be converted, by the operators that the module calls: those of `first` of which something
+    is left in `last` that cannot be, after they are decomposed.
+    """
+    left = {place.origin for place, _ in last.failures}
+    return [f for f in first.failures if f[0].origin in left] or last.failures
 
 
 def _stored(module: Any, program: Any) -> dict[str, StoredTensor]:

@@ -99,6 +99,10 @@ class TorchNode:
     def _said(self) -> Any:
         return self.node.meta.get("val")
 
+    def is_read(self, index: int) -> bool:
+        """True if a node reads this one of several results."""
+        return any(user.args[1] == index and user.users for user in self.node.users)
+
     @property
     def has_dtype(self) -> bool:
         """True if there is one result, and it is a tensor."""

@@ -75,26 +75,36 @@ def _training(module: Any) -> Iterator[None]:
 
 @contextmanager
 def _no_custom_gradients(torch: Any) -> Iterator[None]:
-    """The tracer steps through an autograd.Function and forgets its backward: the gradient would be wrong.
+    """The tracer steps through an autograd.Function and forgets its backward, and so it does with the hook of
+    a tensor: the gradient would be wrong.
 
     Refused on this thread alone; others may train meanwhile.
     """
-    kept = torch.autograd.Function.__dict__["apply"]
+    function, tensor = torch.autograd.Function, torch.Tensor
+    apply, hook = function.__dict__["apply"], tensor.__dict__["register_hook"]
     here = threading.get_ident()
 
     def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != here:
-            return kept.__get__(None, cls)(*args, **kwargs)
+            return apply.__get__(None, cls)(*args, **kwargs)
         raise NotSupportedError(
             f"{cls.__module__}.{cls.__qualname__} is an autograd.Function, whose own backward an exported "
             f"program does not have{_where(sys._getframe(1))}"
         )
 
-    torch.autograd.Function.apply = classmethod(refuse)
+    def refuse_hook(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != here:
+            return hook(self, *args, **kwargs)
+        raise NotSupportedError(
+            f"Tensor.register_hook changes a gradient, which an exported program does not do"
+            f"{_where(sys._getframe(1))}"
+        )
+
+    function.apply, tensor.register_hook = classmethod(refuse), refuse_hook
     try:
         yield
     finally:
-        torch.autograd.Function.apply = kept
+        function.apply, tensor.register_hook = apply, hook
 
 
 def _where(frame: Any) -> str:

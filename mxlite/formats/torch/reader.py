@@ -223,4 +223,13 @@ def place(node: Any) -> Place:
     """The place in the module that a node comes from."""
     lines = _LINE.findall(node.meta.get("stack_trace") or "")
     own = [line for line in lines if not is_library(line[0])] or lines
-    return Place(node.name, str(node.target), module_path(node), ":".join(own[-1]) if own else "")
+    line = ":".join(own[-1]) if own else ""
+    return Place(node.name, str(node.target), module_path(node), line, _origin(node))
+
+
+def _origin(node: Any) -> str:
+    """The name of the node in the program that torch.export made, before operators were decomposed."""
+    source = node
+    while found := getattr(source, "from_node", None) or getattr(source, "meta", {}).get("from_node"):
+        source = found[-1]
+    return str(source.name)

@@ -116,6 +116,11 @@ def test_a_layer_behind_a_function_applies_it(function, monkeypatch):
     assert fused.count("gradients and update") == 1 and "gradients" not in fused
 
 
+def test_a_narrow_layer_applies_it_too():
+    narrow = dense(mx.sym.gelu(dense(mx.sym.var("data"), 128, "up")), WIDTH, "down")
+    assert operators(bound(loss(narrow), rows=1024)).count("layer") == 1
+
+
 def test_the_function_stays_where():
     act = FUNCTIONS["gelu"](up())
     down = dense(act, WIDTH, "down")

@@ -28,8 +28,12 @@ class Beside(NamedTuple):
     symbol: Any
     args: dict
     aux: dict
-    outputs: float
+    each: list  # of the outputs
     gradients: dict  # by the parameter's name
+
+    @property
+    def outputs(self):
+        return max(self.each)
 
 
 def beside(module, inputs, imported=None):
@@ -46,14 +50,14 @@ def beside(module, inputs, imported=None):
     executor, trains = bound(symbol, args, aux, data)
     ours = executor.forward(is_train=True, **{n: mx.nd.array(x, dtype=x.dtype) for n, x in data.items()})
     assert [o.shape for o in ours] == [tuple(o.shape) for o in outputs]
-    wrong = max(error_of(o.asnumpy(), t.detach().numpy()) for o, t in zip(ours, outputs))
+    each = [error_of(o.asnumpy(), t.detach().numpy()) for o, t in zip(ours, outputs)]
     executor.backward([mx.nd.array(h.numpy()) for h in heads])
     wanted = {n: p.grad for n, p in reference.named_parameters() if p.grad is not None}
     assert set(wanted) <= trains, sorted(set(wanted) - trains)
     # A bias before a normalization has the gradient 0 but for rounding: it is measured by the largest of all.
     least = max((float(g.abs().max()) for g in wanted.values()), default=0.0) / 10
     errors = {n: error_of(executor.grad_dict[n].asnumpy(), g.numpy(), least) for n, g in wanted.items()}
-    return Beside(symbol, args, aux, wrong, errors)
+    return Beside(symbol, args, aux, each, errors)
 
 
 def compare(module, inputs, tolerance=1e-4, imported=None):

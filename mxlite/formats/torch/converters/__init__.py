@@ -6,20 +6,24 @@ from . import (
     attention,
     constants,
     convolution,
+    distance,
+    factorization,
     index,
     linear,
     loss,
     normalization,
+    order,
     pooling,
     random,
     recurrent,
     reduction,
     resizing,
+    scatter,
     shape,
 )
 
 _FILES = (
-    activation, arithmetic, attention, constants, convolution, index, linear, loss, normalization, pooling,
-    random, recurrent, reduction, resizing, shape,
+    activation, arithmetic, attention, constants, convolution, distance, factorization, index, linear, loss,
+    normalization, order, pooling, random, recurrent, reduction, resizing, scatter, shape,
 )  # fmt: skip
 FAMILIES = tuple(file.CONVERTERS for file in _FILES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...building import GraphValue, NotSupportedError
+from ...building import GraphValue, is_float
 from ...building.rounding import rounded
 from ..node import TorchNode
 from .arithmetic import in_result_type
@@ -49,9 +49,23 @@ def leaky_relu(n: TorchNode) -> GraphValue:
 
 
 def elu(n: TorchNode) -> GraphValue:
-    if n.plain("scale", 1) != 1 or n.plain("input_scale", 1) != 1:
-        raise NotSupportedError("elu with a scale of its own")
-    return n.builder.op("LeakyReLU", n["self"], act_type="elu", slope=float(n.plain("alpha", 1.0)))
+    """scale * (x if x > 0 else alpha (exp(input_scale x) - 1)); celu's scales are of this kind."""
+    b, x = n.builder, n["self"]
+    scale, inner = float(n.plain("scale", 1)), float(n.plain("input_scale", 1))
+    out = b.op(
+        "LeakyReLU", x * inner if inner != 1 else x, act_type="elu", slope=float(n.plain("alpha", 1.0))
+    )
+    if inner != 1:
+        out = b.where(x > 0.0, x, out)
+    return out if scale == 1 else out * scale
+
+
+def random_relu(n: TorchNode) -> GraphValue:
+    """rrelu: slopes are drawn while it trains; afterwards, or where the module never trains, their mean."""
+    x, low, high = n["self"], float(n.plain("lower", 1 / 8)), float(n.plain("upper", 1 / 3))
+    if not n.plain("training", False) or low == high:
+        return n.builder.op("LeakyReLU", x, act_type="leaky", slope=(low + high) / 2)
+    return n.builder.op("LeakyReLU", x, act_type="rrelu", lower_bound=low, upper_bound=high)
 
 
 def selu(n: TorchNode) -> GraphValue:
@@ -123,6 +137,25 @@ def dropout(n: TorchNode) -> GraphValue:
     return n.builder.op("Dropout", x, p=p, axes=axes)
 
 
+_FLOOR = -1.7580993408473766
+"""What selu tends to, which alpha dropout puts in the place of what it drops."""
+
+
+def alpha_dropout(n: TorchNode) -> GraphValue:
+    """Dropout to selu's floor, then scaled and shifted so that mean and variance stay; the data itself where
+    nothing is dropped.
+    """
+    b, x, p = n.builder, n["input"], float(n.plain("p", 0.5))
+    if not n.plain("train", False) or p in (0.0, 1.0):
+        return x if p != 1 or not n.plain("train", False) else x * 0.0
+    each = (*x.shape[:2], *(1,) * (x.rank - 2)) if "feature" in n.target else x.shape
+    drawn = b.op("Dropout", b.full(each, 1, x.dtype), p=p)  # 0 or 1 / (1 - p); after training 1
+    scale = ((_FLOOR**2 * p + 1) * (1 - p)) ** -0.5
+    shift = -scale * _FLOOR * p
+    kept = b.where(drawn > 0.0, x, b.full((), _FLOOR, x.dtype))
+    return b.where(drawn.equals(1.0), x, kept * scale + shift)
+
+
 def native_dropout(n: TorchNode) -> tuple[Any, ...]:
     return dropout(n), None
 
@@ -144,8 +177,12 @@ def detached(n: TorchNode) -> GraphValue:
 
 
 def converted(n: TorchNode) -> GraphValue:
-    n.ignore("other")  # the result's type is known
-    return in_result_type(n)
+    """In another type, which the result says; whole numbers have no gradient."""
+    n.ignore("other")
+    x = n["self"]
+    if x.array is None and is_float(x.dtype) and not is_float(n.dtype):
+        x = n.builder.op("BlockGrad", x)
+    return n.builder.cast(x, n.dtype)
 
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
@@ -155,6 +192,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "_softmax": softmax,
     "_to_copy": converted,
     "alias": copy,
+    **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), alpha_dropout),
     "positive": copy,
     "clone": copy,
     "contiguous": copy,
@@ -177,9 +215,12 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "prelu": prelu,
     "relu6": hard_tanh,
     "round": rounded_to,
+    "rrelu": random_relu,
     "selu": selu,
+    "signbit": lambda n: n["self"] < 0,
     "softmax": softmax,
     "softplus": softplus,
+    "special_ndtri": lambda n: n.builder.op("erfinv", n["self"] * 2.0 - 1.0) * 2**0.5,
     "threshold": threshold,
     "to": converted,
     "type_as": converted,

@@ -111,13 +111,37 @@ def arctangent(n: TorchNode) -> GraphValue:
     return b.op("arctan2", *expand_both(b.cast(n["self"], n.dtype), b.cast(n["other"], n.dtype)))
 
 
-def log_add_exp(n: TorchNode) -> GraphValue:
+def log_added(left: GraphValue, right: GraphValue) -> GraphValue:
     """log(exp(a) + exp(b)) = max + log(1 + exp(-|a - b|)), where the gap of equal infinities is 0."""
-    b = n.builder
-    left, right = expand_both(n["self"], n["other"])
+    b = left.builder
+    left, right = expand_both(left, right)
     gap = b.where(left.equals(right), b.full((), 0, left.dtype), b.binary("sub", left, right))
     rest = b.op("softplus", b.op("negative", b.op("abs", gap)))
     return b.binary("add", b.binary("maximum", left, right), rest)
+
+
+def number_of_two(n: TorchNode) -> GraphValue:
+    """fmax and fmin: the larger or less of two numbers, and of a number and nan the number."""
+    left, right = operands(n, n.dtype)
+    b = n.builder
+    out = b.where(b.compare("not_equal", right, right), left, right)
+    left = b.where(b.compare("not_equal", left, left), right, left)
+    return b.binary("maximum" if "fmax" in n.target else "minimum", left, out)
+
+
+def signed(n: TorchNode) -> GraphValue:
+    """copysign: the size of `self` with the sign of `other`, of which 0 has none."""
+    b, size = n.builder, n.builder.op("abs", in_result_type(n))
+    other = n.plain("other")
+    if isinstance(other, (bool, int, float)):
+        return size if other >= 0 else b.op("negative", size)
+    return b.where(n["other"] < 0.0, b.op("negative", size), size)
+
+
+def scaled_by_power(n: TorchNode) -> GraphValue:
+    """ldexp: self * 2^other"""
+    b = n.builder
+    return b.binary("mul", in_result_type(n), b.reverse("power", b.cast(n["other"], n.dtype), 2.0))
 
 
 def number_class(n: TorchNode) -> GraphValue:
@@ -168,9 +192,10 @@ def _logic(kind: str) -> Callable[[TorchNode], GraphValue]:
 
 def _bits(kind: str) -> Callable[[TorchNode], GraphValue]:
     def convert(n: TorchNode) -> GraphValue:
-        if n.dtype != np.bool_:
-            raise NotSupportedError("it works on the bits of whole numbers; of booleans it could be imported")
-        return _logic(kind)(n)
+        if n.dtype == np.bool_:
+            return _logic(kind)(n)
+        name = kind if kind.endswith("shift") else f"bitwise_{kind}"
+        return n.builder.op(name, *(n.builder.cast(n[side], n.dtype) for side in ("self", "other")))
 
     return convert
 
@@ -180,9 +205,9 @@ def _truth(x: GraphValue) -> GraphValue:
 
 
 def negation(n: TorchNode) -> GraphValue:
-    if n.dtype != np.bool_:
-        raise NotSupportedError("it works on the bits of whole numbers; of booleans it could be imported")
     x = n["self"]
+    if n.dtype != np.bool_:
+        return n.builder.op("bitwise_not", x)
     return x.builder.cast(x, np.uint8).equals(0) if x.dtype == np.bool_ else x.equals(0)
 
 
@@ -264,16 +289,22 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "floor_divide": division,
     "__and__": _bits("and"),
     "__or__": _bits("or"),
+    "__xor__": _bits("xor"),
+    **dict.fromkeys(("__lshift__", "bitwise_left_shift"), _bits("left_shift")),
+    **dict.fromkeys(("__rshift__", "bitwise_right_shift"), _bits("right_shift")),
+    "copysign": signed,
+    **dict.fromkeys(("fmax", "fmin"), number_of_two),
     "fmod": truncated_remainder,
     "ge": _compare("greater_equal"),
     "greater": _compare("greater"),
     "gt": _compare("greater"),
     "hypot": lambda n: n.builder.op("broadcast_hypot", n["self"], n["other"]),
     **dict.fromkeys(("isfinite", "isinf", "isnan"), number_class),
+    "ldexp": scaled_by_power,
     "le": _compare("lesser_equal"),
     "less": _compare("lesser"),
     "lerp": lerp,
-    "logaddexp": log_add_exp,
+    "logaddexp": lambda n: log_added(n["self"], n["other"]),
     "logical_and": _logic("and"),
     "logical_not": negation,
     "logical_or": _logic("or"),

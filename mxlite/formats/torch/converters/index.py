@@ -1,4 +1,4 @@
-"""Gathering and scattering by index, sorting."""
+"""Gathering by index; bags of rows."""
 
 from __future__ import annotations
 
@@ -79,39 +79,26 @@ def gather(n: TorchNode) -> GraphValue:
     return b.op("gather_elements", x, n["index"], axis=b.axis(n.plain("dim"), x.rank))
 
 
-def scatter(n: TorchNode) -> GraphValue:
-    b, x, places = n.builder, n["self"], n["index"]
-    how = {None: "none", "add": "add", "multiply": "mul", "sum": "add", "prod": "mul"}.get(n.plain("reduce"))
-    how = "add" if "scatter_add" in n.target else how
-    if how is None or n.plain("include_self", True) is not True:
-        raise NotSupportedError(f"scatter with reduce={n.plain('reduce')!r}")
-    if n.plain("src") is not None:
-        source = n["src"]
-        for axis, length in enumerate(places.shape):
-            source = b.slice(source, axis, 0, length)
-    else:
-        source = b.full(places.shape, n.plain("value"), x.dtype)
-    axis = b.axis(n.plain("dim"), x.rank)
-    return b.op("scatter_elements", x, places, b.cast(source, x.dtype), axis=axis, reduction=how)
-
-
-def _indexed_axes(n: TorchNode) -> tuple[list[int], list[GraphValue]]:
-    """The axes that have an index, neighbours of each other, and the indices at one shape."""
+def indexed_axes(n: TorchNode) -> tuple[list[int], list[GraphValue]]:
+    """The axes that have an index, and the indices at one shape."""
     b = n.builder
     found = n.plain("indices")
     axes = [i for i, v in enumerate(found) if v is not None]
     places = [n.value(found[i]) for i in axes]
     if any(v.dtype == np.bool_ for v in places):
-        known = [v.array for v in places]
-        if any(a is None for a in known):
-            raise NotSupportedError("a boolean index makes a shape that depends on numbers; use where")
-        if len(places) > 1 or known[0].ndim != 1:  # type: ignore[union-attr]
-            raise NotSupportedError("a boolean index of several axes")
-        places = [b.constant(np.flatnonzero(known[0]), np.int64)]  # type: ignore[arg-type]
-    if axes != list(range(axes[0], axes[0] + len(axes))):
-        raise NotSupportedError(f"indices of axes {axes}, which are no neighbours")
+        axes, places = _known_places(n, axes, places)
     shape = broadcast_shapes(*(v.shape for v in places))
     return axes, [b.expand(v, shape) if len(places) > 1 else v for v in places]
+
+
+def _known_places(
+    n: TorchNode, axes: list[int], places: list[GraphValue]
+) -> tuple[list[int], list[GraphValue]]:
+    """The axes and indices of one mask whose numbers are known, which may have several axes."""
+    if len(places) > 1 or places[0].array is None:
+        raise NotSupportedError("a boolean index makes a shape that depends on numbers; use where")
+    found = np.nonzero(places[0].array)
+    return [axes[0] + i for i in range(len(found))], [n.builder.constant(at, np.int64) for at in found]
 
 
 def _row_numbers(n: TorchNode, dims: tuple[int, ...], places: list[GraphValue]) -> GraphValue:
@@ -126,65 +113,32 @@ def _row_numbers(n: TorchNode, dims: tuple[int, ...], places: list[GraphValue]) 
     return total
 
 
+def beginning(axes: list[int]) -> int:
+    """The first of the axes of indices in the result: in front, unless the indexed axes are neighbours."""
+    return axes[0] if axes == list(range(axes[0], axes[0] + len(axes))) else 0
+
+
 def index(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
-    axes, places = _indexed_axes(n)
-    first, count = axes[0], len(axes)
+    axes, places = indexed_axes(n)
+    first, count = beginning(axes), len(axes)
+    rest = [i for i in range(x.rank) if i not in axes]
+    x = b.transpose(x, (*rest[:first], *axes, *rest[first:]))
     dims = x.shape[first : first + count]
     rows = _row_numbers(n, dims, places)
     flat = b.reshape(x, (*x.shape[:first], prod(dims), *x.shape[first + count :]))
     return b.reshape(b.op("take", flat, rows, axis=first), n.shape)
 
 
-def index_put(n: TorchNode) -> GraphValue:
-    """x[indices] = values, or += with `accumulate`; a mask as long as the data becomes a where."""
-    b, x, values = n.builder, n["self"], values_of(n)
-    found = n.plain("indices")
-    if len(found) == 1 and found[0] is not None and n.value(found[0]).dtype == np.bool_:
-        mask = n.value(found[0])
-        if values.size != 1 or n.plain("accumulate", False):
-            raise NotSupportedError("values written through a mask; one number could be written")
-        mask = b.reshape(mask, mask.shape + (1,) * (x.rank - mask.rank))
-        return b.where(mask, b.reshape(values, ()), x)
-    axes, places = _indexed_axes(n)
-    if axes[0] != 0:
-        raise NotSupportedError(f"values written at indices of axes {axes}")
-    dims, rest = x.shape[: len(axes)], x.shape[len(axes) :]
-    rows = _row_numbers(n, dims, places)
-    values = b.expand(values, (*rows.shape, *rest))
-    flat, table = b.reshape(values, (rows.size, prod(rest))), b.reshape(x, (prod(dims), prod(rest)))
-    where = b.expand(b.reshape(rows, (rows.size, 1)), flat.shape)
-    how = "add" if n.plain("accumulate", False) else "none"
-    return b.reshape(b.op("scatter_elements", table, where, flat, axis=0, reduction=how), x.shape)
-
-
-def values_of(n: TorchNode) -> GraphValue:
-    """`values` in the data's type."""
-    return n.builder.cast(n["values"], n["self"].dtype)
-
-
-def index_add(n: TorchNode) -> GraphValue:
-    b, x, source = n.builder, n["self"], n["source"]
-    axis = b.axis(n.plain("dim"), x.rank)
-    alpha = n.plain("alpha", 1)
-    source = source if alpha == 1 else source * float(alpha)
-    dims = tuple(source.shape[axis] if i == axis else 1 for i in range(source.rank))
-    where = b.expand(b.reshape(n["index"], dims), source.shape)
-    return b.op("scatter_elements", x, where, source, axis=axis, reduction="add")
+def flat_taken(n: TorchNode) -> GraphValue:
+    """take: elements of all, by their number."""
+    b, x, places = n.builder, n["self"], n["index"]
+    return b.op("take", b.reshape(x, (x.size,)), _row_numbers(n, (x.size,), [places]), axis=0)
 
 
 def one_hot(n: TorchNode) -> GraphValue:
+    n.ignore("num_classes")  # the last length of the result
     return n.builder.op("one_hot", n["self"], depth=n.shape[-1], dtype="int64")
-
-
-def top_k(n: TorchNode) -> tuple[GraphValue, ...]:
-    b, x = n.builder, n["self"]
-    axis = b.axis(n.plain("dim", -1), x.rank)
-    if n.plain("k") is None:
-        count, ascending = x.shape[axis], not n.plain("descending", False)
-    else:
-        count, ascending = n.plain("k"), not n.plain("largest", True)
-    return b.ops("topk", x, axis=axis, k=count, ret_typ="both", is_ascend=ascending, dtype="int64")
 
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
@@ -193,13 +147,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "embedding_bag": embedding_bag,
     "gather": gather,
     "index": index,
-    "index_add": index_add,
-    "index_put": index_put,
     "index_select": index_select,
     "one_hot": one_hot,
-    "scatter": scatter,
-    "scatter_add": scatter,
-    "scatter_reduce": scatter,
-    "sort": top_k,
-    "topk": top_k,
+    "take": flat_taken,
 }

@@ -60,24 +60,6 @@ def bilinear(n: TorchNode) -> GraphValue:
     return out if bias is None else b.binary("add", out, bias)
 
 
-def inverse(n: TorchNode) -> GraphValue:
-    return n.builder.op("linalg_inverse", n["A"])
-
-
-def solution(n: TorchNode) -> GraphValue:
-    """linalg_solve of systems with matrices on the right: inverse(A) B."""
-    b, matrix, right = n.builder, n["A"], n["B"]
-    if not n.plain("left", True) or right.rank != matrix.rank:
-        raise NotSupportedError("systems from the right, or with a vector on the right side")
-    return b.matmul(b.op("linalg_inverse", matrix), right)
-
-
-def cholesky(n: TorchNode) -> GraphValue:
-    if n.plain("upper", False):
-        raise NotSupportedError("the upper factor of Cholesky")
-    return n.builder.op("linalg_potrf", n["self"])
-
-
 def crossed(n: TorchNode) -> GraphValue:
     """The cross product along an axis of three."""
     b = n.builder
@@ -91,7 +73,15 @@ def crossed(n: TorchNode) -> GraphValue:
     return b.binary("sub", b.binary("mul", a1, b2), b.binary("mul", a2, b1))
 
 
+def added_products(n: TorchNode) -> GraphValue:
+    """addbmm: beta * self + alpha * the sum of the products of a batch"""
+    b = n.builder
+    total = b.reduce("sum", b.matmul(n["batch1"], n["batch2"]), [0], False)
+    return b.binary("add", total * float(n.plain("alpha", 1)), n["self"] * float(n.plain("beta", 1)))
+
+
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
+    "addbmm": added_products,
     "addmm": added_product,
     "addmv": added_product,
     "baddbmm": added_product,
@@ -99,10 +89,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "bmm": matmul,
     "dot": matmul,
     "einsum": einsum,
-    "linalg_cholesky": cholesky,
     "linalg_cross": crossed,
-    "linalg_inv": inverse,
-    "linalg_solve": solution,
     "linear": linear,
     "matmul": matmul,
     "mm": matmul,

@@ -111,6 +111,27 @@ def binary_cross_entropy_with_logits(n: TorchNode) -> GraphValue:
     return reduced(n, each if weight is None else b.binary("mul", each, weight))
 
 
+def multilabel_margin(n: TorchNode) -> GraphValue:
+    """The mean over all C classes of max(0, 1 - x[t] + x[j]), over targets t and classes j that are none.
+
+    The targets of a sample end before its first -1. (PyTorch's decomposition counts those behind it, too.)
+    """
+    b, classes = n.builder, n["self"].shape[-1]
+    x, target = (b.reshape(v, (v.size // classes, classes)) for v in (n["self"], n["target"]))
+    numbers = b.constant(np.arange(classes), target.dtype)
+    ends = b.where(target < 0, b.expand(numbers, target.shape), b.full((), classes, target.dtype))
+    counted = b.compare("lesser", numbers, b.reduce("min", ends, [1]))
+    places = b.where(counted, target, b.full((), 0, target.dtype))
+    counted = b.cast(counted, x.dtype)
+    none = b.full(x.shape, 0, x.dtype)
+    others = 1.0 - b.op("scatter_elements", none, places, counted, axis=1, reduction="max")
+    wanted = b.op("gather_elements", x, places, axis=1)
+    gap = b.binary("sub", b.reshape(x, (x.shape[0], 1, classes)), b.reshape(wanted, (x.shape[0], classes, 1)))
+    pairs = b.matmul(b.op("relu", gap + 1.0), b.reshape(others, (x.shape[0], classes, 1)))
+    each = b.reduce("sum", b.binary("mul", b.reshape(pairs, x.shape), counted), [1], False) * (1 / classes)
+    return b.reshape(reduced(n, each), n.shape)
+
+
 def divergence(n: TorchNode) -> GraphValue:
     """kl_div: target (log target - input), 0 where the target is 0."""
     b, x, target = n.builder, n["self"], n["target"]
@@ -128,6 +149,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "kl_div": divergence,
     "l1_loss": mean_absolute,
     "mse_loss": mse,
+    "multilabel_margin_loss": multilabel_margin,
     "nll_loss": class_loss,
     "nll_loss_forward": nll_forward,
     "nll_loss_nd": class_loss,

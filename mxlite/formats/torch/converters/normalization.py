@@ -22,6 +22,7 @@ def batch_norm(n: TorchNode) -> GraphValue:
     gamma, beta = _affine(n, x.shape[1:2])
     shape = (x.shape[1], *(1,) * (x.rank - 2))
     if mean is None or var is None:
+        n.ignore("momentum")
         return _by_batch(n, x, gamma, beta, shape)
     momentum = n.plain("momentum")
     if momentum is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ...building import GraphValue
 from ..node import TorchNode
 
@@ -33,12 +35,37 @@ def _drawn(operator: str, **numbers: tuple[str, float]) -> Callable[[TorchNode],
     return convert
 
 
+def normal_around(n: TorchNode) -> GraphValue:
+    """normal with a mean or a deviation for each element."""
+    b = n.builder
+    drawn = b.reshape(b.op("_random_normal", shape=n.shape, dtype=str(n.dtype)), n.shape)
+    mean, deviation = (b.cast(n[name], n.dtype) for name in ("mean", "std"))
+    return b.binary("add", b.binary("mul", drawn, deviation), mean)
+
+
+def whole_numbers(n: TorchNode) -> GraphValue:
+    """randint: low <= number < high"""
+    n.ignore("self")
+    low, high = int(n.plain("low", 0)), int(n.plain("high"))
+    b = n.builder
+    drawn = b.op("_random_randint", low=low, high=high, shape=n.shape, dtype="int64")
+    return b.cast(b.reshape(drawn, n.shape), n.dtype)
+
+
+def permutation(n: TorchNode) -> GraphValue:
+    n.ignore("n")
+    return n.builder.op("_shuffle", n.builder.constant(np.arange(n.shape[0]), n.dtype))
+
+
 _normal = _drawn("_random_normal", loc=("mean", 0.0), scale=("std", 1.0))
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     **dict.fromkeys("rand rand_like".split(), _drawn("_random_uniform")),
     **dict.fromkeys("randn randn_like".split(), _drawn("_random_normal")),
     **dict.fromkeys("normal.float_float normal_functional".split(), _normal),
+    **dict.fromkeys("normal.Tensor_Tensor normal.Tensor_float normal.float_Tensor".split(), normal_around),
+    **dict.fromkeys("randint randint_like".split(), whole_numbers),
+    "randperm": permutation,
     "exponential": _drawn("_random_exponential", lam=("lambd", 1.0)),
     "uniform": _drawn("_random_uniform", low=("from", 0.0), high=("to", 1.0)),
     "bernoulli.default": lambda n: n.builder.op("bernoulli", n["self"]),

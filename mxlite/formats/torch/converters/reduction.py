@@ -97,10 +97,16 @@ def variance(n: TorchNode) -> Any:
 
 
 def norm(n: TorchNode) -> GraphValue:
-    """p-norms of vectors; a length of 0 has the gradient 0."""
+    """p-norms of vectors; dist: of the difference of two tensors."""
     b, x = n.builder, n["self"]
-    p = float(n.plain("p", n.plain("ord", 2)))
-    axes, keep = axes_of(n)
+    if n.plain("other") is not None:
+        x = b.binary("sub", x, n["other"])
+    return length(x, float(n.plain("p", n.plain("ord", 2))), *axes_of(n))
+
+
+def length(x: GraphValue, p: float, axes: list[int] | None, keep: bool) -> GraphValue:
+    """The p-norm over some axes; a length of 0 has the gradient 0."""
+    b = x.builder
     if p == 2 and x.rank:
         return b.reduce("norm", x, axes, keep)
     if p == 0:
@@ -176,6 +182,7 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "nansum": _nan_reduction("sum"),
     "cumprod": cumulative,
     "cumsum": cumulative,
+    "dist": norm,
     "linalg_vector_norm": norm,
     "logsumexp": log_sum_exp,
     "max": _extreme("max"),

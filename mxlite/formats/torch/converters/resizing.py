@@ -23,7 +23,7 @@ def upsampled(n: TorchNode) -> GraphValue:
     """upsample_nearest2d, upsample_bilinear2d and the like, by scale factors or to a size."""
     x, shape = n["input"] if n.plain("input") is not None else n["self"], n.shape
     name = n.target.split(".")[1].removeprefix("_").removeprefix("upsample_")
-    mode = name.rstrip("d").rstrip("123").removesuffix("_aa").removesuffix("-exact").removesuffix("_exact")
+    mode = name.removesuffix("_aa").rstrip("d").rstrip("123").removesuffix("_exact")
     corners = bool(n.plain("align_corners", False))
     given = n.plain("scale_factors")
     if not given:

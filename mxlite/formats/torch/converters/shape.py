@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....core import FormatError
-from ...building import GraphValue
+from ...building import GraphValue, NotSupportedError
 from ...building.moves import padded, take_range
 from ..node import TorchNode
 
@@ -78,6 +78,8 @@ def repeated(n: TorchNode) -> GraphValue:
 
 def repeat_interleaved(n: TorchNode) -> GraphValue:
     b, x = n.builder, n["self"]
+    if not isinstance(n.plain("repeats"), int):
+        raise NotSupportedError("repeats in a tensor make a shape that depends on numbers")
     axis = n.plain("dim")
     x = b.reshape(x, (x.size,)) if axis is None else x
     return b.op("repeat", x, repeats=int(n.plain("repeats")), axis=b.axis(axis or 0, x.rank))
@@ -142,7 +144,8 @@ def split(n: TorchNode) -> tuple[GraphValue, ...]:
     """split, split_with_sizes, chunk, unsafe_*: the lengths are those of PyTorch's results."""
     b, x = n.builder, n["self"]
     n.ignore("indices")
-    axis = b.axis(n.plain("dim", 0), x.rank)
+    kind = n.target.split(".")[1]
+    axis = b.axis(n.plain("dim", {"hsplit": min(1, x.rank - 1), "dsplit": 2}.get(kind, 0)), x.rank)
     sizes = [r.shape[axis] for r in n.results]
     if len(sizes) == 1:
         return (x,)
@@ -279,10 +282,15 @@ def unfolded(n: TorchNode) -> GraphValue:
 
 CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     **dict.fromkeys(
-        "view reshape flatten unsqueeze squeeze unflatten _unsafe_view view_as reshape_as ravel".split(),
+        "view reshape flatten unsqueeze squeeze unflatten _unsafe_view view_as reshape_as ravel "
+        "atleast_1d atleast_2d atleast_3d".split(),
         reshaped,
     ),
-    **dict.fromkeys("split split_with_sizes chunk unsafe_split unsafe_chunk tensor_split".split(), split),
+    **dict.fromkeys(
+        "split split_with_sizes chunk unsafe_split unsafe_split_with_sizes unsafe_chunk tensor_split hsplit "
+        "vsplit dsplit".split(),
+        split,
+    ),
     **dict.fromkeys("pad constant_pad_nd".split(), pad),
     **dict.fromkeys([f"{k}_pad{r}d" for k in ("reflection", "replication") for r in (1, 2, 3)], pad),
     **dict.fromkeys(("hstack", "vstack", "dstack", "column_stack"), joined_at_rank),
@@ -296,11 +304,10 @@ CONVERTERS: dict[str, Callable[[TorchNode], Any]] = {
     "expand_as": expanded,
     "broadcast_to": expanded,
     "flip": flipped,
-    "mT": last_two,
-    "mH": last_two,
+    **dict.fromkeys("adjoint matrix_H mH mT".split(), last_two),
     "meshgrid": meshed,
     **dict.fromkeys(("moveaxis", "movedim"), moved_axes),
-    "narrow": narrowed,
+    **dict.fromkeys(("narrow", "narrow_copy"), narrowed),
     "numpy_T": lambda n: n.builder.transpose(n["self"], range(n["self"].rank)[::-1]),
     "permute": permuted,
     "repeat": repeated,
