@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.backends.cpu import products
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled.matrix import product as generated, schedule as schedules
 from mxlite.backends.cpu.compiled.matrix.schedule import MatricesForm, Schedule, Task
 from mxlite.backends.cpu.onednn.product import Layout
+from mxlite.backends.cpu.products import Term
 from mxlite.core.machine_code import native
 from mxlite.ops.nn.dense import FullyConnected
 
@@ -182,3 +184,24 @@ def test_what_no_schedule_allows(field, number):
     sides = Layout.dense(200, 400), Layout.dense(300, 400).turned, Layout.dense(200, 300)
     with pytest.raises(ValueError, match="no generated product"):
         generated.product(*sides, schedule=s)
+
+
+@pytest.mark.parametrize("rows, is_generated", [(2, False), (8, True), (60, False)])
+def test_few_rows_and_a_large_matrix_where_it_lies(threads, rows, is_generated):
+    """No copy of the matrix is made; bits do not depend on threads."""
+    rng = np.random.default_rng(rows)
+    x, y = rng.standard_normal((rows, 1024), "float32"), rng.standard_normal((1024, 1024), "float32")
+    row, found = rng.standard_normal(1024, "float32"), []
+    sides = Layout.dense(rows, 1024), Layout.dense(1024, 1024), Layout.dense(rows, 1024)
+    turned = Term("x", "y", "out", (sides[0], sides[1].turned, sides[2]))
+    assert products.product_of(np.dtype("float32"), turned).name != "compiled product"
+    for count in (1, 2):
+        threads(count)
+        made = products.product_of(np.dtype("float32"), Term("x", "y", "out", sides, "bias"))
+        assert (made.name == "compiled product") == is_generated
+        assert not is_generated or made.scratch < y.nbytes // 16
+        out = np.empty((rows, 1024), "float32")
+        made.bind(x, y, out, row, np.empty(made.scratch, np.uint8))()
+        found.append(out)
+        assert near(out, x.astype(float) @ y + row, 2e-6)
+    assert not is_generated or found[0].tobytes() == found[1].tobytes()

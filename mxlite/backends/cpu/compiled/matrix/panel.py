@@ -67,8 +67,8 @@ class Panel(NamedTuple):
 
 
 def panel_routine(p: Program, panel: Panel) -> str:
-    """`(a, b, begin, begin_row, c, c_row, rows, steps, left, near, size, far, ahead, *strides)`: all tiles of a
-    block of A times a panel of B.
+    """`(a, b, begin, begin_row, c, c_row, rows, steps, left, near, size, far, ahead, *strides)`: all tiles of
+    a block of A times a panel of B.
 
     Sums begin with what lies at `begin` and are written to `c`, `left` columns at most.
     """

@@ -24,8 +24,8 @@ CACHE_NBYTES = 1 << 20
 """Bytes of a core's second cache."""
 FAR_CYCLES = 256
 """Cycles until a number arrives from the last cache, about, if others wait, too."""
-FEW_TILES = 2
-"""Tiles that have read a panel of B before it would be copied."""
+FEW_TILES = 3
+"""Tiles that have read a panel of B in the time in which it is read, written as a copy, and read again."""
 LEAST_DEPTH, DEPTH = 64, 512
 """Steps that a block has room for: at least, and at most by default."""
 ROWS, COLUMNS = 196, 512
@@ -75,14 +75,14 @@ class Task(NamedTuple):
 class Schedule:
     """How a product is computed. All fields are whole numbers; those of 0 and 1 say no and yes.
 
-    rows, vectors: of the tile of C that stays in registers; a panel of B is `vectors` wide. unroll: steps of K
-    in a round of the innermost loop. depth: steps of K at a time, a multiple of LEAST_DEPTH. block_rows,
+    rows, vectors: of the tile of C that stays in registers; a panel of B is `vectors` wide. unroll: steps of
+    K in a round of the innermost loop. depth: steps of K at a time, a multiple of LEAST_DEPTH. block_rows,
     block_columns: rows of A and columns of B at a time, multiples of a tile's.
 
-    packs_a, packs_b: a block is copied first, so that it is contiguous. by_tiles: the loop order in a block; a
-    tile of A meets all panels of B before the next one, else a panel all tiles. by_rows: threads share rows of
-    C, else columns. ahead: bytes of the next copy that a step prefetches. reach: steps ahead of the sums at
-    which B is prefetched where it lies.
+    packs_a, packs_b: a block is copied first, so that it is contiguous. by_tiles: the loop order in a block;
+    a tile of A meets all panels of B before the next one, else a panel all tiles. by_rows: threads share rows
+    of C, else columns. ahead: bytes of the next copy that a step prefetches. reach: steps ahead of the sums
+    at which B is prefetched where it lies.
     """
 
     rows: int
@@ -151,17 +151,15 @@ def depth_of(k: int) -> int:
 def default(task: Task, threads: int) -> Schedule:
     """The schedule of a product that nothing else is known of.
 
-    B is read where it lies if so few rows meet it that they are done before a copy would be: by tiles of the
-    most multiplications for each number read, in blocks whose panels leave room in the first cache.
+    B is read where it lies if so few rows meet it that they are done before a copy would be: as many numbers
+    of a row of B at once as registers allow, in blocks whose panels fit in the first cache.
     """
     by_rows = int(task.m > task.n)
-    if task.form.reads_b and task.m <= FEW_TILES * most_rows(2):
-        rows, vectors = max(
-            ((_even(task.m, v), v) for v in range(1, tile.most_vectors() + 1)),
-            key=lambda x: x[0] * x[1] / (x[0] + x[1]),
-        )
+    if task.form.reads_b and task.m <= FEW_TILES * most_rows(tile.most_vectors()):
+        vectors = tile.most_vectors()
+        rows = _even(task.m, vectors)
         panel = vectors * width()
-        depth = max(1, NEAR_NBYTES // 2 // (4 * panel * LEAST_DEPTH)) * LEAST_DEPTH
+        depth = _whole(NEAR_NBYTES // (4 * panel), LEAST_DEPTH)
         return Schedule(
             rows, vectors, unroll=4, depth=depth,
             block_rows=_whole(ROWS, rows), block_columns=-(-task.n // panel) * panel,
