@@ -40,7 +40,7 @@ some blocks of calls. Ratios are those of medians of rounds in which all took tu
 
 - products: (M, K) @ (K, N) of plain float32 matrices. "chosen": the kernel that binding takes. "default",
   "best": generated code by its default schedule, and by the best legal one of a search. "packed": oneDNN with
-  its own layout of the right matrix, packed beforehand: what dense layers of mxlite call for constant weights.
+  its own layout of the right matrix, packed beforehand, as dense layers of mxlite have constant weights.
 - convolutions: C1 to C12 are those of ResNet-18, D1 to D9 the depthwise ones of MobileNet, of one image.
   mxlite: a program for inference, with channels last and weights packed when it was bound; a call is one of
   `forward`.
