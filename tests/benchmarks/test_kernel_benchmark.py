@@ -83,6 +83,20 @@ def test_chains_are_one_call_each_and_measured_beside_pytorch(tmp_path):
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("word, table", [("8x4096", "Products"), ("C11", "Convolutions")])
+def test_products_and_convolutions_beside_onednn_and_pytorch(tmp_path, word, table):
+    pytest.importorskip("torch")
+    short = ("--only", word, "--rounds", 1, "--seconds", 0.001, "--threads", 1, "--schedules", 1)
+    out = run(BENCHMARKS / "products.py", *short, "--output", tmp_path, folder=tmp_path)
+    assert len(list(tmp_path.glob("*-products.md"))) == 1
+    head, row = section(out, table)
+    speeds = [float(x.split()[0]) for x in row[2 : head.index("torch") + 1]]
+    assert len(speeds) >= 3 and all(s > 0 for s in speeds) and "wrong" not in row
+    targets = {r[0]: r[2:] for r in section(out, "Targets")[1:]}
+    assert targets["wrong results"] == ["0", "yes"]
+
+
+@pytest.mark.torch
 def test_steps_of_gluon_are_those_of_pytorch_and_measured_beside_it(tmp_path):
     pytest.importorskip("torch")
     short = ("--rounds", 1, "--seconds", 0.001, "--threads", 1)

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.skipif(
 ROWS, K, N = 16, 256, 128
 
 
-def bound(twice=False, **more):
+def bound(twice=False, rows=ROWS, **more):
     """x -> a dense layer and tanh, and another whose weight a second layer reads, if `twice`."""
     x = mx.sym.tanh(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=N, name="a"))
     weight = mx.sym.var("w")
     y = mx.sym.FullyConnected(x, weight, num_hidden=N, no_bias=True, name="b")
     if twice:
         y = mx.sym.FullyConnected(mx.sym.tanh(y), weight, num_hidden=N, no_bias=True, name="c")
-    exe = y.simple_bind(mx.cpu(), data=(ROWS, K), grad_req="null", **more)
+    exe = y.simple_bind(mx.cpu(), data=(rows, K), grad_req="null", **more)
     rng = np.random.default_rng(3)
     for name in sorted(exe.arg_dict):
         exe.arg_dict[name][:] = rng.standard_normal(exe.arg_dict[name].shape).astype("f") / 4
@@ -40,12 +40,13 @@ def out(exe):
     return exe.forward(is_train=False)[0].asnumpy()
 
 
-def test_they_take_no_second_place_and_results_are_those_of_a_budget_to_the_bit():
-    exe = bound()
+@pytest.mark.parametrize("rows", [ROWS, 128])
+def test_they_take_no_second_place_and_results_are_those_of_a_budget_to_the_bit(rows):
+    exe = bound(rows=rows)
     got = out(exe)
     assert {k[1] for k in exe._planned.infer.step.forms} == {"a_weight", "w"}
     assert all(exe.arg_dict[n].away.form is not None for n in ("a_weight", "w"))
-    plain = bound(memory_budget=2 * exe.memory_plan.peak_bytes)
+    plain = bound(rows=rows, memory_budget=2 * exe.memory_plan.peak_bytes)
     assert not plain._planned.infer.step.forms
     np.testing.assert_array_equal(got, out(plain))
     assert exe.memory_plan.peak_bytes <= plain.memory_plan.peak_bytes

@@ -21,9 +21,10 @@ from .onednn.primitive import cached, Primitive
 from .onednn.product import Layout
 from .products import product_of, Term
 
-FEWEST, MOST = 4, 64
-"""Rows of data for which it pays: 4 rows 1.0 to 2.8 times as fast, 64 rows 0.97 to 1.27 (K and N from 256 to
-4096, one thread, 2026-11-28). Of fewer another kernel reads the plain weight, and many rows hide the copy."""
+FEWEST, MOST = 4, 128
+"""Rows of data for which it pays: 4 rows 1.0 to 2.8 times as fast, 64 rows 1.08 to 1.19, 128 rows 1.05 to
+1.13, 256 rows 1.02 to 1.06 (K and N from 256 to 4096, one thread, 2026-11-28). Of fewer another kernel reads
+the plain weight, and many rows hide the copy."""
 
 
 class DenseWay:

@@ -5,9 +5,12 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.backends.cpu import products
 from mxlite.backends.cpu.backend import CPU
-from mxlite.backends.cpu.compiled.matrix import matrices, product as generated
+from mxlite.backends.cpu.compiled.matrix import product as generated, schedule as schedules
+from mxlite.backends.cpu.compiled.matrix.schedule import MatricesForm, Schedule, Task
 from mxlite.backends.cpu.onednn.product import Layout
+from mxlite.backends.cpu.products import Term
 from mxlite.core.machine_code import native
 from mxlite.ops.nn.dense import FullyConnected
 
@@ -24,8 +27,8 @@ SIZES = [
     (15, 33, 1),
     (33, 70, 19),
     (17, 3, 1030),
-    (3, matrices.COLUMNS + 40, 64),
-    (2 * matrices.ROWS + 21, 45, 2 * matrices.DEPTH + 7),
+    (3, schedules.COLUMNS + 40, 64),
+    (2 * schedules.ROWS + 21, 45, 2 * schedules.DEPTH + 7),
 ]
 TURNS = [(False, False), (True, False), (False, True), (True, True)]
 
@@ -45,13 +48,14 @@ def laid(values, dtype, turn):
     return values.astype(dtype), Layout.dense(*values.shape, dtype=dtype)
 
 
-def multiplied(x, y, turns, dtype, bias=None, onto=None, turn_out=False):
+def multiplied(x, y, turns, dtype, bias=None, onto=None, turn_out=False, schedule=None):
     """x @ y by the generated kernel, with guard bytes behind the scratch and nan where nothing is yet."""
     (a, left), (b, right) = laid(x, dtype, turns[0]), laid(y, dtype, turns[1])
     shape = (x.shape[0], y.shape[1])
     side = Layout.dense(*shape[::-1], dtype=dtype).turned if turn_out else Layout.dense(*shape, dtype=dtype)
     out = np.full(shape[::-1] if turn_out else shape, np.nan, dtype) if onto is None else onto.astype(dtype)
-    made = generated.product(left, right, side, None if bias is None else bias.dtype, onto is not None)
+    kind = None if bias is None else bias.dtype
+    made = generated.product(left, right, side, kind, onto is not None, schedule=schedule)
     assert made is not None and made.name == "compiled product"
     work = np.full(made.scratch + 128, 0xFF, np.uint8)
     skip = -work.__array_interface__["data"][0] % 64
@@ -120,3 +124,84 @@ def test_what_has_no_generated_product():
     assert generated.product(half, half, half, adds=True) is None  # a sum would be rounded twice
     double = Layout.dense(4, 4, dtype=np.dtype("float64"))
     assert generated.product(double, double, double) is None
+
+
+def sampled(task, count, threads=1):
+    """Some of the legal schedules, at equal distances in their list."""
+    found = list(schedules.legal(task, threads))
+    return found[:: max(1, len(found) // count)]
+
+
+@pytest.mark.parametrize("turns", [(False, False), (True, True)])
+def test_legal_schedules_of_one_depth_give_the_same_bits(threads, turns):
+    """A block is as deep as k here, so that no schedule changes the order of a sum."""
+    threads(2)
+    m, n, k = 17, 150, 100
+    rng = np.random.default_rng(m + n + k)
+    x, y, row = rng.standard_normal((m, k)), rng.standard_normal((k, n)), rng.standard_normal(n).astype("f")
+    task = Task(MatricesForm(a_turned=turns[0], b_turned=turns[1], bias="float32"), m, n, k)
+    wanted = None
+    some = [s for s in sampled(task, 14, 2) if s.depth >= k]
+    assert {s.packs_a for s in some} == {0, 1} and {s.packs_b for s in some} == ({1} if turns[1] else {0, 1})
+    for s in some:
+        found, exact = multiplied(x, y, turns, np.dtype("float32"), bias=row, schedule=s)
+        assert near(found, exact + row, 2e-6), s
+        wanted = found.copy() if wanted is None else wanted
+        assert found.tobytes() == wanted.tobytes(), s
+
+
+def test_blocks_in_place_and_every_loop_order():
+    """Several blocks along each axis, whose last ones are not full."""
+    rng = np.random.default_rng(4)
+    m, n, k = 45, 230, 150
+    x, y, there = rng.standard_normal((m, k)), rng.standard_normal((k, n)), rng.standard_normal((m, n))
+    lanes = schedules.width()
+    for packs_a, packs_b, by_tiles, by_rows in np.ndindex(2, 2, 2, 2):
+        s = Schedule(3, 2, 2, 64, 18, 6 * lanes, packs_a, packs_b, by_tiles, by_rows, 32 * packs_a, 5)
+        assert s.allows(Task(MatricesForm(), m, n, k))
+        found, wanted = multiplied(x, y, (False, False), np.dtype("float32"), onto=there, schedule=s)
+        assert near(found, wanted + there.astype("f"), 2e-6), s
+
+
+def test_a_schedule_is_whole_numbers():
+    task = Task(MatricesForm(b="bfloat16", a_turned=True), 200, 300, 400)
+    legal = list(schedules.legal(task, 2))
+    assert legal[0] == schedules.default(task, 2) and len(set(legal)) == len(legal)
+    for s in legal[::50]:
+        assert s.allows(task) and s.packs_b and Schedule.from_dict(s.as_dict()) == s
+        assert s.vectors * (s.rows + 1) + 1 <= schedules.tile.registers()
+    first = legal[0].as_dict()
+    for wrong in (first | {"rows": 1.0}, first | {"more": 1}, {"rows": 14}, first | {"packs_b": True}):
+        with pytest.raises(ValueError, match="whole numbers"):
+            Schedule.from_dict(wrong)
+
+
+@pytest.mark.parametrize("field, number", [("rows", 40), ("depth", 65), ("block_rows", 13), ("packs_b", 0)])
+def test_what_no_schedule_allows(field, number):
+    task = Task(MatricesForm(b_turned=True), 200, 300, 400)
+    s = Schedule.from_dict(schedules.default(task, 1).as_dict() | {field: number})
+    assert not s.allows(task)
+    sides = Layout.dense(200, 400), Layout.dense(300, 400).turned, Layout.dense(200, 300)
+    with pytest.raises(ValueError, match="no generated product"):
+        generated.product(*sides, schedule=s)
+
+
+@pytest.mark.parametrize("rows, is_generated", [(2, False), (8, True), (60, False)])
+def test_few_rows_and_a_large_matrix_where_it_lies(threads, rows, is_generated):
+    """No copy of the matrix is made; bits do not depend on threads."""
+    rng = np.random.default_rng(rows)
+    x, y = rng.standard_normal((rows, 1024), "float32"), rng.standard_normal((1024, 1024), "float32")
+    row, found = rng.standard_normal(1024, "float32"), []
+    sides = Layout.dense(rows, 1024), Layout.dense(1024, 1024), Layout.dense(rows, 1024)
+    turned = Term("x", "y", "out", (sides[0], sides[1].turned, sides[2]))
+    assert products.product_of(np.dtype("float32"), turned).name != "compiled product"
+    for count in (1, 2):
+        threads(count)
+        made = products.product_of(np.dtype("float32"), Term("x", "y", "out", sides, "bias"))
+        assert (made.name == "compiled product") == is_generated
+        assert not is_generated or made.scratch < y.nbytes // 16
+        out = np.empty((rows, 1024), "float32")
+        made.bind(x, y, out, row, np.empty(made.scratch, np.uint8))()
+        found.append(out)
+        assert near(out, x.astype(float) @ y + row, 2e-6)
+    assert not is_generated or found[0].tobytes() == found[1].tobytes()

@@ -122,10 +122,14 @@ def product(
     return made
 
 
+def copies(n: int) -> bool:
+    """True if the blocked kernel copies a right factor with rows of n numbers, which share cache sets."""
+    return n > 256 and n & (n - 1) == 0
+
+
 def _plain_is_faster(x: Layout, y: Layout) -> bool:
     """Heuristic from float32 products of M, N, K from 1 to 10000 on one thread with AVX-512: 4 to 8 % off."""
     (m, k), n = x.shape[-2:], y.shape[-1]
-    copies = n > 256 and n & (n - 1) == 0  # the blocked kernel copies y then
     if min(m, n) == 1:
         return True
     if y.is_turned:
@@ -135,7 +139,7 @@ def _plain_is_faster(x: Layout, y: Layout) -> bool:
     if x.is_turned:  # a result with few columns
         return not (n <= 512 and n % 128 == 0 and k >= 16 and (k > 64 or m < 2048))
     stays = k * n <= 1 << 20  # y, in the cache, while the blocked kernel rereads it
-    return not ((copies and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64 and stays))
+    return not ((copies(n) and 4 < m <= 128) or (n <= 512 and n % 64 == 0 and m >= 128 and k >= 64 and stays))
 
 
 def turned(made: Product | None) -> Product | None:

@@ -22,7 +22,7 @@ class Factors(NamedTuple):
     """
 
     a: Value
-    a_row: int
+    a_row: Int
     a_step: Int
     b: Value
     b_step: Int
@@ -44,6 +44,7 @@ def multiplied(
     """
     v = len(x.masks)
     line = 4 * f.width
+    rows = [f.times(r, x.a_row) for r in range(len(sums) // v)]
     with f.loop(start, stop, unroll, sums) as loop:
         values = list(loop.values)
         a = f.at(x.a, f.times(loop.index, x.a_step))
@@ -53,8 +54,8 @@ def multiplied(
                 ahead(loop.index, b, k)
             at = [f.plus(f.times(k, x.b_step), line * j) for j in range(v)]
             right = [f.load(f.at(b, there), 0, mask=mask) for there, mask in zip(at, x.masks)]
-            for r in range(len(sums) // v):
-                left = f.repeated(f.at(a, f.plus(f.times(k, x.a_step), r * x.a_row)))
+            for r, row in enumerate(rows):
+                left = f.repeated(f.at(a, f.plus(f.times(k, x.a_step), row)))
                 for j in range(v):
                     values[r * v + j] = f.fma(left, right[j], values[r * v + j])
         loop.again(*values)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .....core.dtype import float32
+from .....core.errors import RangeError
 from .....graph.opdef import DType
 from .....ops.scratch import scratch_bytes
 from ...onednn.primitive import address_of, Run
@@ -17,6 +18,7 @@ from ...runtime.threads import num_threads
 from ..calls.team import call, threads_for, usable
 from ..codegen.emitter import storable
 from . import matrices as code
+from .schedule import default, MatricesForm, Schedule, Task
 
 _byte = np.dtype("uint8")
 
@@ -39,11 +41,14 @@ def product(
     bias: DType | None = None,
     adds: bool = False,
     line: Line | None = None,
+    schedule: Schedule | None = None,
 ) -> Product | None:
     """x (M, K) @ y (K, N), with a contiguous row of N numbers of type `bias` added, or `out` itself.
 
     With a `line` the product takes factors and shifts as `bind(..., line=(factor, shift))`, followed by the
     addend and its own line.
+
+    schedule: how, if not by the default schedule of these sizes. Raises RangeError if it is not legal.
 
     Two-byte numbers are multiplied and accumulated in float32, and rounded once. None if there is no
     compiler, or if a matrix is neither row-major nor column-major.
@@ -59,7 +64,7 @@ def product(
         return None
     if adds and out.dtype != float32:
         return None
-    return _made(num_threads(), x, y, out, bias, adds, line)
+    return _made(num_threads(), x, y, out, bias, adds, line, schedule)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -71,25 +76,31 @@ def _made(
     bias: DType | None,
     adds: bool,
     line: Line | None,
+    schedule: Schedule | None,
 ) -> Product:
     (m, k), n = x.shape, y.shape[1]
     kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
-    form = code.MatricesForm(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
-    form = form._replace(depth=code.depth_of(k))
+    form = MatricesForm(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
     if line is not None:
         form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu, addend=line.addend)
     threads = threads_for(4 * m * n * k // 16)  # a vector is multiplied about as fast as it is moved
-    most = code.most_of(m, n, threads)
-    pieces = code.pieces(form, *most)
+    task = Task(form, m, n, k)
+    s = default(task, threads) if schedule is None else schedule
+    if not s.allows(task):
+        raise RangeError(
+            f"There is no generated product of {task} by {s}; `schedule.legal` lists what there is."
+        )
+    most = code.most_of(s, m, n, threads)
+    pieces = code.pieces(form, s, *most)
     own = scratch_bytes([((nbytes,), _byte) for nbytes in pieces])
-    chunks = -(-k // code.DEPTH)
+    chunks = -(-k // s.depth)
     slots = {
         code.WORK_STEP: own, code.M: m, code.N: n, code.K: k, code.CHUNK: -(-k // chunks // 16) * 16,
         code.A_ROW: x.strides[0] * x.dtype.itemsize, code.A_STEP: x.strides[1] * x.dtype.itemsize,
         code.B_STEP: y.strides[0] * y.dtype.itemsize, code.B_COLUMN: y.strides[1] * y.dtype.itemsize,
-        code.C_ROW: out.strides[0] * out.dtype.itemsize, code.BY_ROWS: int(m > n), code.ADDS: int(adds),
-        code.AT_A: pieces[0], code.A_NBYTES: pieces[1], code.BLOCK_ROWS: min(most[0], code.ROWS),
-        code.BLOCK_COLUMNS: min(most[1], code.COLUMNS), code.SUM_ROWS: min(most[0], 2 * code.ROWS),
+        code.C_ROW: out.strides[0] * out.dtype.itemsize, code.BY_ROWS: s.by_rows, code.ADDS: int(adds),
+        code.AT_A: pieces[0], code.A_NBYTES: pieces[1], code.BLOCK_ROWS: min(most[0], s.block_rows),
+        code.BLOCK_COLUMNS: min(most[1], s.block_columns), code.SUM_ROWS: min(most[0], 2 * s.block_rows),
     }  # fmt: skip
 
     def bound(
@@ -105,6 +116,6 @@ def _made(
         for array in added:
             given[code.GAP] = address_of(array) - address_of(y_at)
         args = [given.get(i, 0) for i in range(code.COUNT)]
-        return call(code.code(form), "multiply", args, threads, keep=(*addresses.values(), *line))
+        return call(code.code(form, s), "multiply", args, threads, keep=(*addresses.values(), *line))
 
     return Product("compiled product", own * threads, bound)
