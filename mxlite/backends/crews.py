@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .base import Backend, ChosenKernel, plain_link
+from .tune.choose import Chooser
+from .tune.records import Records
 
 NOTABLE = 8
 """A kernel's scratch matters if it is at least 1 / NOTABLE of its arrays."""
@@ -46,11 +48,15 @@ class Crew:
 
 
 class Crews:
-    """The crews for calls, chosen once for equal requests. `most`: threads of a kernel that has all."""
+    """The crews for calls, chosen once for equal requests, by `records` where these know better.
 
-    def __init__(self, backend: Backend) -> None:
+    `most`: threads of a kernel that has all.
+    """
+
+    def __init__(self, backend: Backend, records: Records | None = None) -> None:
         self._backend = backend
         self.most = backend.threads()
+        self._chooser = Chooser(backend, records, self.most)
         self._made: dict[Any, Crew] = {}
         self._kernels: dict[Any, ChosenKernel] = {}
 
@@ -62,6 +68,8 @@ class Crews:
         return self._made[key]
 
     def _chosen(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
+        if (n := self._chooser.threads(request)) < self.most:
+            return Crew(self._kernel(request, n), n)
         kernel = self._kernel(request, self.most)
         if self.most == 1 or kernel.link is plain_link or kernel.workspace * NOTABLE <= nbytes:
             return Crew(kernel, self.most)
@@ -90,10 +98,10 @@ class Crews:
         key = request, threads
         if key not in self._kernels:
             if threads == self.most:
-                self._kernels[key] = self._backend.choose(*request)
+                self._kernels[key] = self._chooser.kernel(request, threads)
             else:
                 with self._backend.running(threads):
-                    kernel = self._backend.choose(*request)
+                    kernel = self._chooser.kernel(request, threads)
                 self._kernels[key] = self._backend.with_threads(kernel, threads)
         return self._kernels[key]
 

@@ -18,6 +18,7 @@ from ..memplan import Device, Task, Value
 from .base import Backend, ChosenKernel
 from .call import flops_of
 from .crews import Crews
+from .tune.records import Records
 
 Key = tuple[str, Any]
 """The name of storage outside the arena."""
@@ -30,6 +31,7 @@ class Call:
     `inputs` and `outputs` have one value number for each name the operator knows, -1 if absent.
     `flops` is the operator's own count, `nbytes` that of all arrays that the call reads and writes, as
     often as it does. `forms` are kernels for the same call with fewer threads than `kernel`, by their number.
+    `request` is what the kernel was chosen for, as the arguments of `Backend.choose`.
     """
 
     node: Node
@@ -41,6 +43,7 @@ class Call:
     flops: float
     nbytes: int
     forms: Mapping[int, ChosenKernel] = field(default_factory=dict)
+    request: tuple[Any, ...] = ()
 
     def with_threads(self, threads: int) -> ChosenKernel:
         """The kernel with so many threads, as recorded in a plan; see `memplan.Task`."""
@@ -87,6 +90,7 @@ def lower_graph(
     train: bool = True,
     device: Device | None = None,
     num_forward: int = 0,
+    records: Records | None = None,
 ) -> LoweredGraph:
     """Choose kernels and number everything. O(nodes).
 
@@ -94,6 +98,7 @@ def lower_graph(
     `streams` are numbers that nodes have already; `train`: True for a step of training.
     `device` is the one that the tasks' seconds are modelled for, by the backend's rates if None. The first
     `num_forward` operator nodes are the forward pass: a plan may move updates that read none of its results.
+    `records` say which schedules kernels have.
     """
     device = device or backend.rates
     number: dict[Entry, int] = {}
@@ -111,7 +116,7 @@ def lower_graph(
         return number[entry]
 
     # Equal nodes get one kernel; nothing else that a choice depends on changes meanwhile.
-    crews = Crews(backend)
+    crews = Crews(backend, records)
     read = {e for n in graph.nodes for e in n.inputs}
     tasks: list[Task] = []
     calls: list[Call] = []
@@ -144,8 +149,9 @@ def lower_graph(
         first = dtypes[0] if dtypes else next((dtype[v] for v in ins.values()), float32)
         wanted = [n for n, o in zip(names, outs) if o >= 0]
         flops = flops_of(op, node.attrs, shapes, wanted)
+        request = (op, node.attrs, shapes[0], shapes[1], first, dtypes, frozenset((*ins, *wanted)), train)
         crew = crews.of(
-            (op, node.attrs, shapes[0], shapes[1], first, dtypes, frozenset((*ins, *wanted)), train),
+            request,
             flops,
             sum(values[v].nbytes for v in (*ins.values(), *outs) if v >= 0),
         )
@@ -161,6 +167,7 @@ def lower_graph(
             flops,
             sum(values[v].nbytes for v in (*ins.values(), *outs, *twice) if v >= 0),
             crew.fewer,
+            request,
         )
         calls.append(call)
         mutated = op.mutated(node.attrs)
