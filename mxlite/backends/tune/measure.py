@@ -57,7 +57,7 @@ class Measurer:
         found = self._batch(task, schedules, self.degree.now)
         good = [i for i, o in enumerate(found) if o.timed]
         drifts = []
-        if self.degree.now > 1 or self._beside:
+        if len(schedules) > 1 and (self.degree.now > 1 or self._beside):
             for k in to_repeat([found[i].seconds for i in good]):
                 i = good[k]
                 (again,) = self._batch(task, [schedules[i]], 1)

@@ -210,6 +210,8 @@ def _rows(found: sqlite3.Connection) -> list[Record]:
                 raise FormatError("it holds something else")
             if kinds[1] != FORMAT:
                 raise FormatError(f"it has format {kinds[1]}, and this version of mxlite reads {FORMAT}")
+            if (fault := found.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise FormatError(f"it is broken: {fault}")
             rows = found.execute(f"SELECT {', '.join(_COLUMNS)} FROM records").fetchmany(MOST_ROWS)
         except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise FormatError(f"it is broken: {error}") from None
@@ -264,7 +266,7 @@ class RecordFile:
 
 
 def merge(files: Iterable[str], into: str) -> int:
-    """Add the records of `files` to the file `into`: the latest of equal ones stays. Returns how many are read.
+    """Add the records of `files` to that of `into`: the latest of equal ones stays. Returns how many it read.
 
     Raises FormatError for a file that is none of records, or that another user may have written.
     """

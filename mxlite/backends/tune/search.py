@@ -69,7 +69,7 @@ class ModelSearch(RandomSearch):
         self._chains = [self._random.choice(self._legal) for _ in range(CHAINS)]
 
     def next(self, count: int) -> list[Schedule]:
-        if not self._model.is_ready:
+        if not self._model.is_ready or self._legal[0] in self._left:
             return super().next(count)
         randoms = sum(self._random.random() < EPSILON for _ in range(count))
         found = [self._take(s) for s in self._annealed()[: count - randoms]]

@@ -78,7 +78,8 @@ class Tuner:
         """Tune for so long, or until nothing is left to try. KeyboardInterrupt loses no finished batch."""
         end = time.monotonic() + seconds
         for p in self.tasks:
-            self._batch(p, 1)  # the default schedule: which tasks matter
+            if time.monotonic() < end:
+                self._batch(p, 1)  # the default schedule: which tasks matter
             p.is_done = p.before_s < LEAST_S or p.total == 1 or p.before_s == float("inf")
         while time.monotonic() < end:
             left = [p for p in self.tasks if not p.is_done]

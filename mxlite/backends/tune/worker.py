@@ -32,6 +32,7 @@ from .task import Task
 
 LEAST_RUNS, MOST_RUNS = 5, 40
 RUNS_S = 0.01  # that all timed runs together take, where they are few
+SLOW_S = 0.05  # of a call that is run twice only
 SAMPLE_S = 100e-6  # below this several runs are one sample: the clock's own cost
 FLUSH_BYTES = 64 * 2**20
 CLOSE = {"float64": 1e-8, "float32": 1e-3}  # relative to the largest number of an array; 16-bit types: 3e-2
@@ -151,7 +152,8 @@ class Bench:
         first = timed()
         times = max(1, int(SAMPLE_S / max(first, 1e-7)))
         warm: list[float] = []
-        while len(warm) < LEAST_RUNS or (len(warm) < MOST_RUNS and sum(warm) * times < RUNS_S):
+        least = LEAST_RUNS if first < SLOW_S else 2
+        while len(warm) < least or (len(warm) < MOST_RUNS and sum(warm) * times < RUNS_S):
             warm.append(timed(times))
         cold = []
         for _ in range(2):

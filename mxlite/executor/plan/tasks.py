@@ -14,8 +14,11 @@ from .planning import Planning
 
 
 def tasks_of(lowered: Lowered) -> list[Task]:
-    """The distinct calls of a step that other processes can run, with how often each comes, in order."""
+    """The distinct calls of a step that other processes can run, and how often each comes; those that are
+    expected to take the most time come first.
+    """
     found: dict[str, Task] = {}
+    expected: dict[str, float] = {}
 
     def kind(v: int) -> Kind:
         return None if v < 0 else (lowered.shape[v], lowered.dtype[v])
@@ -26,11 +29,12 @@ def tasks_of(lowered: Lowered) -> list[Task]:
         ins, outs = tuple(map(kind, call.inputs)), tuple(map(kind, call.outputs))
         task = Task(Request(*call.request), ins, outs, lowered.threads, planned.name, draws=call.stream >= 0)
         key = task.key
+        expected[key] = expected.get(key, 0.0) + planned.seconds
         if key in found:
             found[key] = replace(found[key], count=found[key].count + 1)
         elif task.packed() is not None:
             found[key] = task
-    return list(found.values())
+    return sorted(found.values(), key=lambda task: -expected[task.key])
 
 
 def tasks_of_step(request: BindRequest) -> tuple[list[Task], Lowered]:
