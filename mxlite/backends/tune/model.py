@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-LEAST = 8  # measured schedules before it predicts
+LEAST = 4  # measured schedules before it predicts
 ROUNDS = 60
 GRADES = 31  # of speed within a group, the highest that the ranking objective takes
 SETTINGS = {

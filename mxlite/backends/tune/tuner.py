@@ -15,7 +15,7 @@ from .search import ModelSearch, RandomSearch
 from .space import Schedule
 from .task import device_key, Task, versions
 
-BATCH = 8
+BATCH = 4
 LEAST_S = 20e-6  # calls below that are not tuned: their times are the clock's and the caller's
 TURNS = 5  # in which a new best and the default are measured alone, one after the other
 PATIENCE = 4  # batches without a better one, after which a task is done
