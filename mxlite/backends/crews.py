@@ -56,7 +56,7 @@ class Crews:
     def __init__(self, backend: Backend, records: Records | None = None) -> None:
         self._backend = backend
         self.most = backend.threads()
-        self._chooser = Chooser(backend, records, self.most)
+        self._chooser = None if records is None else Chooser(backend, records, self.most)
         self._made: dict[Any, Crew] = {}
         self._kernels: dict[Any, ChosenKernel] = {}
 
@@ -68,7 +68,7 @@ class Crews:
         return self._made[key]
 
     def _chosen(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
-        if (n := self._chooser.threads(request)) < self.most:
+        if self._chooser is not None and (n := self._chooser.threads(request)) < self.most:
             return Crew(self._kernel(request, n), n)
         kernel = self._kernel(request, self.most)
         if self.most == 1 or kernel.link is plain_link or kernel.workspace * NOTABLE <= nbytes:
@@ -98,12 +98,17 @@ class Crews:
         key = request, threads
         if key not in self._kernels:
             if threads == self.most:
-                self._kernels[key] = self._chooser.kernel(request, threads)
+                self._kernels[key] = self._choose(request, threads)
             else:
                 with self._backend.running(threads):
-                    kernel = self._chooser.kernel(request, threads)
+                    kernel = self._choose(request, threads)
                 self._kernels[key] = self._backend.with_threads(kernel, threads)
         return self._kernels[key]
+
+    def _choose(self, request: tuple[Any, ...], threads: int) -> ChosenKernel:
+        if self._chooser is None:
+            return self._backend.choose(*request)
+        return self._chooser.kernel(request, threads)
 
 
 def _workspace(kernel: ChosenKernel) -> int:

@@ -17,9 +17,9 @@ class Chooser:
     What records do not know, or a space no longer has, is what the backend chooses by itself.
     """
 
-    def __init__(self, backend: Backend, records: Records | None, threads: int) -> None:
+    def __init__(self, backend: Backend, records: Records, threads: int) -> None:
         self._backend, self._threads = backend, threads
-        self._records = records if records is not None and len(records) else None
+        self._records = records if len(records) else None
         self._device = device_key(backend) if self._records else ""
 
     def threads(self, request: tuple[Any, ...]) -> int:

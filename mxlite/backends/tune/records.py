@@ -77,6 +77,7 @@ class Record:
         return self.seconds / self.default_s
 
     def row(self) -> tuple[Any, ...]:
+        """As the table has it."""
         found = asdict(self) | {"schedule": json.dumps(self.schedule.row()), "confirmed": int(self.confirmed)}
         return tuple(found[c] for c in _COLUMNS)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
+from .....core.cached import cached_property
 from ....base import ChosenKernel
 from ....nests.features import nest_features
 from ....nests.nest import Nests, PlacedNest
@@ -19,12 +20,16 @@ MOST = 4096
 """Schedules of a computation at most: where its nests would have more, one nest is varied at a time."""
 
 
+@dataclass(eq=False)
 class NestSpace:
     """A `Space` of three knobs for each nest; `made` makes the kernel of some schedules."""
 
-    def __init__(self, nests: Nests, made: Callable[[Sequence[Schedule]], ChosenKernel]) -> None:
-        self.nests, self._made = nests, made
-        self._defaults = [schedule_of(p) for p in nests.nests]
+    nests: Nests
+    made: Callable[[Sequence[Schedule]], ChosenKernel]
+
+    @cached_property
+    def _defaults(self) -> list[Schedule]:
+        return [schedule_of(p) for p in self.nests.nests]
 
     @property
     def default(self) -> tuple[int, ...]:
@@ -45,7 +50,7 @@ class NestSpace:
         return list(dict.fromkeys(alone))
 
     def kernel(self, knobs: tuple[int, ...]) -> ChosenKernel:
-        return replace(self._made(self._schedules_of(knobs)), space=self)
+        return replace(self.made(self._schedules_of(knobs)), space=self)
 
     def features(self, knobs: tuple[int, ...]) -> list[float]:
         """Those of the two nests that visit the most points, the larger one first."""
