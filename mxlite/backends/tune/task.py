@@ -10,8 +10,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...core.machine_code import native
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op
@@ -71,11 +69,6 @@ class Task:
     @property
     def key(self) -> str:
         return task_key(self.request, self.threads)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(int(np.prod(k[0])) * k[1].itemsize for k in (*self.inputs, *self.outputs) if k)
 
     def space(self, backend: Backend) -> TaskSpace:
         return TaskSpace(backend, self.request, self.threads)
