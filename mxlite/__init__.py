@@ -111,6 +111,7 @@ if _typing.TYPE_CHECKING:
         test_utils as test_utils,
         tools as tools,
     )
+    from .backends import tune as tune
     from .executor import Executor as Executor
     from .formats import onnx as onnx, torch as torch
     from .formats.torch import from_torch as from_torch
@@ -174,6 +175,7 @@ _LATER = {
     "test_utils": "test_utils",
     "tools": "tools",
     "torch": "formats.torch",
+    "tune": "backends.tune",
     "visualization": "tools.draw",
     "viz": "tools.draw",
 }

@@ -15,7 +15,7 @@ from functools import partial
 from math import prod
 from time import thread_time
 from types import ModuleType
-from typing import Any, TYPE_CHECKING
+from typing import Any, Protocol, TYPE_CHECKING
 
 import numpy as np
 
@@ -119,6 +119,28 @@ class Request:
         return dict(self.tile.dtypes).get(name, self.dtype)
 
 
+Knobs = tuple[int, ...]
+"""Small integers on which a kernel's code depends besides its request."""
+
+
+class Space(Protocol):
+    """The schedules of one kernel's code, as `ChosenKernel.space`.
+
+    `default` is what runs without records; it is one of `legal()`. `kernel(knobs)` is the kernel with such
+    code; where a schedule could change a bit of a result its space says so in its name. `features(knobs)`
+    are facts of the lowered code, log scaled, of which schedules of other shapes have the same ones.
+    """
+
+    @property
+    def default(self) -> Knobs: ...
+
+    def legal(self) -> Sequence[Knobs]: ...
+
+    def kernel(self, knobs: Knobs) -> ChosenKernel: ...
+
+    def features(self, knobs: Knobs) -> Sequence[float]: ...
+
+
 @dataclass(frozen=True)
 class ChosenKernel:
     """A kernel for one node: its function, its scratch in bytes, and its name in a plan.
@@ -133,6 +155,8 @@ class ChosenKernel:
     these are equal, and not None: the split of sums among threads, or () if there is none. `bound_only`: to
     connect it takes as long as the reference kernel runs, which an imperative call, that connects each time,
     takes therefore; a bound program connects once. `is_computed`: it is made of the operator's computation.
+    `space`: what may be varied of its code, None if nothing is said; `measured`: seconds out of the cache and
+    in it, where records have them.
     """
 
     run: Callable[..., None]
@@ -151,6 +175,8 @@ class ChosenKernel:
     views: frozenset[str] = frozenset()
     bound_only: bool = False
     is_computed: bool = False
+    space: Space | None = None
+    measured: tuple[float, float] | None = None
 
     def in_place_options(self, op: type[Op], a: Any) -> Mapping[str, tuple[str, ...]]:
         """The inputs that each output may overwrite: the operator's, then this kernel's."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .base import Backend, ChosenKernel, plain_link
+from .tune.choose import Chooser
+from .tune.records import Records
 
 NOTABLE = 8
 """A kernel's scratch matters if it is at least 1 / NOTABLE of its arrays."""
@@ -46,15 +48,21 @@ class Crew:
 
 
 class Crews:
-    """The crews for calls; equal requests have one kernel. `most`: threads of a kernel that has all."""
+    """The crews for calls, by `records` where these know better; equal requests have one kernel.
 
-    def __init__(self, backend: Backend) -> None:
+    `most`: threads of a kernel that has all.
+    """
+
+    def __init__(self, backend: Backend, records: Records | None = None) -> None:
         self._backend = backend
         self.most = backend.threads()
+        self._chooser = None if records is None else Chooser(backend, records, self.most)
         self._kernels: dict[Any, ChosenKernel] = {}
 
     def of(self, request: tuple[Any, ...], flops: float, nbytes: int) -> Crew:
         """The crew for a request of `Backend.choose`; the call does `flops` on arrays of `nbytes`."""
+        if self._chooser is not None and (n := self._chooser.threads(request)) < self.most:
+            return Crew(self._kernel(request, n), n)
         kernel = self._kernel(request, self.most)
         if self.most == 1 or kernel.link is plain_link or kernel.workspace * NOTABLE <= nbytes:
             return Crew(kernel, self.most)
@@ -83,12 +91,17 @@ class Crews:
         key = request, threads
         if key not in self._kernels:
             if threads == self.most:
-                self._kernels[key] = self._backend.choose(*request)
+                self._kernels[key] = self._choose(request, threads)
             else:
                 with self._backend.running(threads):
-                    kernel = self._backend.choose(*request)
+                    kernel = self._choose(request, threads)
                 self._kernels[key] = self._backend.with_threads(kernel, threads)
         return self._kernels[key]
+
+    def _choose(self, request: tuple[Any, ...], threads: int) -> ChosenKernel:
+        if self._chooser is None:
+            return self._backend.choose(*request)
+        return self._chooser.kernel(request, threads)
 
 
 def _workspace(kernel: ChosenKernel) -> int:

@@ -18,6 +18,7 @@ from ..memplan import Device, Task, Value
 from .base import Backend, ChosenKernel
 from .call import flops_of
 from .crews import Crew, Crews
+from .tune.records import Records
 
 Key = tuple[str, Any]
 """The name of storage outside the arena."""
@@ -30,6 +31,7 @@ class Call:
     `inputs` and `outputs` have one value number for each name the operator knows, -1 if absent.
     `flops` is the operator's own count, `nbytes` that of all arrays that the call reads and writes, as
     often as it does. `forms` are kernels for the same call with fewer threads than `kernel`, by their number.
+    `request` is what the kernel was chosen for, as the arguments of `Backend.choose`.
     """
 
     node: Node
@@ -41,6 +43,7 @@ class Call:
     flops: float
     nbytes: int
     forms: Mapping[int, ChosenKernel] = field(default_factory=dict)
+    request: tuple[Any, ...] = ()
 
     def with_threads(self, threads: int) -> ChosenKernel:
         """The kernel with so many threads, as recorded in a plan; see `memplan.Task`."""
@@ -87,6 +90,7 @@ def lower_graph(
     train: bool = True,
     device: Device | None = None,
     num_forward: int = 0,
+    records: Records | None = None,
 ) -> LoweredGraph:
     """Choose kernels and number everything. O(nodes).
 
@@ -94,6 +98,7 @@ def lower_graph(
     `streams` are numbers that nodes have already; `train`: True for a step of training.
     `device` is the one that the tasks' seconds are modelled for, by the backend's rates if None. The first
     `num_forward` operator nodes are the forward pass: a plan may move updates that read none of its results.
+    `records` say which schedules kernels have.
     """
     device = device or backend.rates
     number: dict[Entry, int] = {}
@@ -111,7 +116,7 @@ def lower_graph(
         return number[entry]
 
     # Equal nodes get one kernel; nothing else that a choice depends on changes meanwhile.
-    crews = Crews(backend)
+    crews = Crews(backend, records)
     kinds: dict[Any, _CallKind] = {}
     read = {e for n in graph.nodes for e in n.inputs}
     tasks: list[Task] = []
@@ -161,6 +166,7 @@ def lower_graph(
             kind.flops,
             kind.nbytes,
             crew.fewer,
+            kind.request,
         )
         calls.append(call)
         tasks.append(
@@ -208,10 +214,11 @@ def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:
 class _CallKind:
     """What calls have in common that are equal but for their arrays.
 
-    `names` are those of a node's inputs, `all_names` those that the operator knows; `in_place` are pairs of
-    an output's index and the name of an input that it may overwrite.
+    `request` is that of `Backend.choose`; `names` are those of a node's inputs, `all_names` those that the
+    operator knows; `in_place` are pairs of an output's index and the name of an input that it may overwrite.
     """
 
+    request: tuple[Any, ...]
     crew: Crew
     names: tuple[str, ...]
     all_names: tuple[str, ...]
@@ -249,6 +256,7 @@ def _kind(
     has_work = "work" in kernel.signature.services
     mutated = op.mutated(a)
     return _CallKind(
+        request,
         crew,
         names,
         op.input_names(a),

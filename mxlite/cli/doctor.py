@@ -42,6 +42,7 @@ EXTRAS = {
     "mpich": ("mpi", "the MPI that mpi4py calls, and its mpiexec"),
     "impi-rt": ("mpi", "the same on Windows"),
     "safetensors": ("safetensors", "mx.formats.load_safetensors, save_safetensors"),
+    "xgboost-cpu": ("tune", "the cost model of mxlite tune"),
     "ortools": ("exact", "proofs of the planner's tests"),
 }
 """Package -> its extra and its purpose."""

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import MXLiteError, PlanError
-from . import alias, diff, doctor, explain, fit_batch, frontier, plan
+from . import alias, diff, doctor, explain, fit_batch, frontier, plan, tune
 from .words import show
 
-COMMANDS = (plan, frontier, fit_batch, explain, diff, doctor, alias)
+COMMANDS = (plan, frontier, fit_batch, explain, diff, doctor, tune, alias)
 LONGEST_MESSAGE = 800  # characters; names in it come out of files
 
 _LONG_WORD = re.compile(r"\S{160,}")  # a name, perhaps a malicious one

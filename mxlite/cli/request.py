@@ -45,6 +45,11 @@ class Request:
 
     def plan(self, budget: int | None = None) -> MemoryPlan:
         """The plan. Raises MemoryBudgetError if nothing that fits is found."""
+        net, shapes, options = self.asked(budget)
+        return net.memory_plan(**options, **shapes)  # type: ignore[arg-type]
+
+    def asked(self, budget: int | None = None) -> tuple[Symbol, Shapes, dict[str, Any]]:
+        """The network, the shapes of its inputs, and the options of `Symbol.memory_plan`."""
         net, shapes = call(self.source.name, self.source.read, self.batch)
         inputs = _checked_inputs(net, shapes)
         if self.batch is not None and not self.source.has_batch:
@@ -54,8 +59,8 @@ class Request:
         else:
             kept = inputs | self.source.frozen(net, self.batch)
             grad_req = {n: "null" if n in kept else "write" for n in net.list_arguments()}
-        return net.memory_plan(
-            gpu() if self.gpu else cpu(),
+        options = dict(
+            ctx=gpu() if self.gpu else cpu(),
             grad_req=grad_req,
             type_dict=self._types(net, shapes, inputs),
             memory_budget=budget,
@@ -65,8 +70,8 @@ class Request:
             device=self.device,
             offload=self.offload,
             ranks=self.ranks,
-            **shapes,
         )
+        return net, shapes, options
 
     def keep_all(self) -> MemoryPlan:
         """The plan that keeps everything, for the step that budgets are planned for: there inference keeps no

@@ -26,6 +26,8 @@
 | MXLITE_NUM_THREADS  | cores           | threads that one kernel of oneDNN or of generated code may use    |
 | MXLITE_CACHE_DIR    | the user's      | folder of compiled code and planning results for later processes;  |
 |                     |                 | `off`: nowhere                                                    |
+| MXLITE_RECORDS      |                 | the file of schedules, made by `mxlite tune`, that programs are   |
+|                     |                 | bound with where they name none                                   |
 | MXLITE_PLAN_CACHE   | 1               | 0: planning results are neither stored nor read                   |
 | MXLITE_GUARD        | 0               | 1: guard bytes around every array, checked after each kernel of a |
 |                     |                 | bound program; for finding a kernel that writes outside its arrays |
@@ -34,8 +36,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
+from collections.abc import Iterator
 
 from .bytesize import parse_bytes
 from .errors import MXLiteError, nearest
@@ -91,8 +96,31 @@ def blas_threads() -> int | None:
 KERNELS = ("onednn", "compiled")
 
 
+class _Here(threading.local):
+    """What this thread restricts."""
+
+    kinds: frozenset[str] = frozenset(KERNELS)
+
+
+_here = _Here()
+
+
+@contextlib.contextmanager
+def only_kinds(kinds: frozenset[str]) -> Iterator[None]:
+    """A context in which this thread chooses kernels of no other kinds than these, if these are allowed."""
+    before, _here.kinds = _here.kinds, _here.kinds & kinds
+    try:
+        yield
+    finally:
+        _here.kinds = before
+
+
 def kernel_kinds() -> frozenset[str]:
-    """Kinds of kernels that may run besides the reference kernels."""
+    """Kinds of kernels that may be chosen besides the reference kernels."""
+    return _allowed_kinds() & _here.kinds
+
+
+def _allowed_kinds() -> frozenset[str]:
     text = os.environ.get("MXLITE_KERNELS", "")
     if not text:
         return frozenset(KERNELS)
@@ -227,6 +255,11 @@ def check_plan() -> bool:
 def check_rewrites() -> bool:
     """True if every pass has to show that its graph computes the same as the graph before it."""
     return _integer("MXLITE_CHECK_REWRITES", 0, 0) > 0
+
+
+def records() -> str | None:
+    """The file of records of schedules; None: each kernel has its default schedule."""
+    return os.environ.get("MXLITE_RECORDS", "") or None
 
 
 def plan_cache() -> bool:

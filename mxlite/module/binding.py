@@ -41,7 +41,7 @@ class Binding:
         self.context = context
         self.places: Any = None  # names of the CPUs of groups; see core/compat/placement.py
         self.names = names
-        self.options = options  # of every `simple_bind`: amp, device, offload, streams
+        self.options = options  # of every `simple_bind`: amp, device, offload, streams, records
         self.owner = object()  # a name in the group, which then does not keep this alive
         # Makes the group expect programs that are still to come beside steps of these shapes.
         self.others: Callable[[ExecutorGroup, Shapes], None] | None = None

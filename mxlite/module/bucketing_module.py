@@ -41,7 +41,7 @@ class BucketingModule(BoundBuckets):
     With a budget, declared buckets count in the first plan already, so that its refusal names a budget for
     all of them, and are bound before the first step: with `init_optimizer`, or with `init_params` if there is
     no training.
-    `fused_update`, `amp`, `loss_scale`, `device`, `offload` and `streams` are as in Module.
+    `fused_update`, `amp`, `loss_scale`, `device`, `offload`, `streams` and `records` are as in Module.
     """
 
     # -- running -------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ class Module(BoundModule):
 
     `streams`: number of kernels that a GPU may run concurrently, where the plan leaves them unordered.
 
+    `records`: a file of schedules that `mxlite tune` has measured, as in `simple_bind`.
+
     `ranks`: what joins the processes of a job that train together, and what they share, as in
     `mx.memplan.Ranks(link="10Gbit/s")`. How many there are is the store's to say. Without it ranks may share
     the states of the optimizer within a budget, but not the weights: where they share these, all ranks call
@@ -88,6 +90,7 @@ class Module(BoundModule):
         device: Device | str | None = None,
         offload: Offload = None,
         streams: int = 1,
+        records: str | None = None,
         narrow_params: bool = False,
         ranks: Ranks | int | None = None,
     ) -> None:
@@ -113,6 +116,7 @@ class Module(BoundModule):
             device=device,
             offload=offload,
             streams=streams,
+            records=records,
             ranks=Ranks(),
         )
         if narrow_params and amp is None:

@@ -11,6 +11,7 @@ from ..core.errors import MXLiteError
 from ..graph import Graph, Shape
 
 if TYPE_CHECKING:
+    from ..backends.tune.records import Records
     from ..executor import Calibration, Executor
     from ..executor.request.bind_request import Offload
     from ..memplan import Device, MemoryPlan, Ranks
@@ -41,6 +42,7 @@ class Bindable:
         device: Device | str | None = None,
         offload: Offload = None,
         ranks: Ranks | int = 1,
+        records: str | Records | None = None,
         **kwargs: Shape,
     ) -> MemoryPlan:
         """The plan that `simple_bind` with these arguments would run; allocates no array.
@@ -68,6 +70,7 @@ class Bindable:
             device=device,
             offload=offload,
             ranks=Ranks.of(ranks),
+            records=records,
         )
         return memory_plan(request)
 
@@ -137,6 +140,7 @@ class Bindable:
         offload: Offload = None,
         streams: int = 1,
         ranks: Ranks | int = 1,
+        records: str | Records | None = None,
         **kwargs: Shape,
     ) -> Executor:
         """An executor with arrays of its own, all zero; `kwargs` are the shapes of inputs.
@@ -157,6 +161,8 @@ class Bindable:
         streams: streams of kernels that a GPU may run in parallel, where the plan leaves them unordered.
         ranks: processes of the job, over which an update inside the step then sums its gradients: their
         number, or a `mx.memplan.Ranks`, which also says what joins them, and what they share.
+        records: a file of measured schedules, as `mxlite tune` writes them: its kernels run in place of the
+        default ones. Without it that of MXLITE_RECORDS, if there is one.
         group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
         """
         if group2ctx is not None:
@@ -182,6 +188,7 @@ class Bindable:
             offload=offload,
             streams=streams,
             ranks=Ranks.of(ranks),
+            records=records,
         )
         made = simple_bind(request, shared_exec=shared_exec, plan=plan)
         if group2ctx is not None:
@@ -206,6 +213,7 @@ class Bindable:
         offload: Offload = None,
         streams: int = 1,
         ranks: Ranks | int = 1,
+        records: str | Records | None = None,
     ) -> Executor:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
@@ -230,6 +238,7 @@ class Bindable:
             offload=offload,
             streams=streams,
             ranks=Ranks.of(ranks),
+            records=records,
         )
         arrays = dict(args_grad=args_grad, aux_states=aux_states)
         return bind(request, args, **arrays, shared_exec=shared_exec, plan=plan)

@@ -42,7 +42,7 @@ PUBLIC = """
     np_array np_shape num_gpus onnx OpAttributeError operator OperatorError opt optimizer OutOfMemoryError
     parse_bytes PlaceError PlanError profiler random RangeError recordio RewriteError rnd rnn runtime
     ScheduledRateError SearchLimitError set_gpu_memory_limit set_np_shape set_num_threads ShapeError
-    StateError sym Symbol symbol test_utils tools torch UnknownAttributeError UnknownNameError use_np
+    StateError sym Symbol symbol test_utils tools torch tune UnknownAttributeError UnknownNameError use_np
     use_np_shape util var Variable visualization viz
 """.split()
 """What `import mxlite as mx` promises. One name more or less is a change that users notice (CHANGELOG.md)."""

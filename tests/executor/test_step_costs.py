@@ -10,7 +10,8 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.backend import CPU
-from mxlite.executor.measure.rehearsal import fill, PATTERN, Rehearsal
+from mxlite.backends.filled import fill, PATTERN
+from mxlite.executor.measure.rehearsal import Rehearsal
 from mxlite.executor.measure.timings import Seconds
 from mxlite.executor.measure.trial import Trial
 from mxlite.memplan import MemoryPlan, plan_memory

@@ -13,7 +13,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.backend import CPU
-from mxlite.executor.measure.rehearsal import fill
+from mxlite.backends.filled import fill
 from mxlite.executor.measure.timings import Seconds, Timings
 from mxlite.executor.run.kernel_thread import where_kernels_run
 from mxlite.memplan import Device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 
 from ...graph.ir import Shape
 
@@ -71,6 +72,11 @@ class PlacedNest:
     parts: int = 1
     strides: tuple[Shape, ...] = ()
     """For each strided or gathered place those of the nest's axes, then that of its own axis."""
+
+    @property
+    def points(self) -> int:
+        """Points that all of its axes have."""
+        return prod(self.lengths)
 
 
 @dataclass(eq=False)

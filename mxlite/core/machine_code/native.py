@@ -101,6 +101,8 @@ def load(text: str, passes: int = 0) -> Code:
 def load_made(question: str, text: Callable[[], str], passes: int = 0) -> Code:
     """As `load` of `text()`, which is the same for equal questions and is only called on a cache miss."""
     key = _key(question, passes)
+    for keys in _noting:
+        keys.append(key)
     with _lock:
         if (found := _loaded.get(key)) is not None:
             _loaded.move_to_end(key)
@@ -142,7 +144,19 @@ def write(key: str, blob: bytes) -> None:
         _make_room(os.path.dirname(path), len(blob))
 
 
+@contextlib.contextmanager
+def noted() -> Iterator[list[str]]:
+    """A context whose list receives the digest of each module that is loaded meanwhile."""
+    keys: list[str] = []
+    _noting.append(keys)
+    try:
+        yield keys
+    finally:
+        _noting[:] = [each for each in _noting if each is not keys]
+
+
 _lock = forks.rlock()
+_noting: list[list[str]] = []
 _symbols: dict[str, int] = {}
 _loaded: OrderedDict[str, Code] = OrderedDict()
 _unseen = MOST_BYTES  # bytes written since the cache was last counted; the first write counts it

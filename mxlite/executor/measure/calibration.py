@@ -42,6 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...backends import bind_call
+from ...backends.filled import fill
 from ...backends.lower import Call
 from ...core.bytesize import format_bytes
 from ...memplan import MemoryPlan
@@ -54,7 +55,7 @@ from ...ops.random.philox import RandomStream
 from ..plan.lower import Lowered
 from ..run.kernel_thread import where_kernels_run
 from .cache_probe import cache_bytes, others_bytes_per_s
-from .rehearsal import can_be_run, fill, Rehearsal
+from .rehearsal import can_be_run, Rehearsal
 from .timings import Cache, Seconds, Timings
 from .trials import in_turns
 
@@ -116,6 +117,8 @@ def with_measured_costs(
     timings = Timings.of(lowered.backend)
     calls = distinct_calls(lowered)
     found: dict[str, Seconds] = {} if again else {k: s for k in calls if (s := timings.get(k)) is not None}
+    if not again:
+        found = {k: s for k, c in calls.items() if (s := recorded(lowered.calls[c])) is not None} | found
     known = dict(found)
     missing = {key: c for key, c in calls.items() if key not in found}
     cache = timings.cache
@@ -167,6 +170,11 @@ def in_steps(lowered: Lowered, budget: int | None) -> dict[str, Seconds]:
         )
     tasks = {key: problem.tasks[c] for c, key in keys.items()}
     return settled(seen, {key: Seconds(task.cold, task.warm) for key, task in tasks.items()})
+
+
+def recorded(call: Call) -> Seconds | None:
+    """The times that records have of a call; None: it is to be timed."""
+    return None if call.kernel.measured is None else Seconds(*call.kernel.measured)
 
 
 class TimedPlace(NamedTuple):

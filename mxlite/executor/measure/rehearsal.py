@@ -8,15 +8,14 @@ half as long again, the elementwise ones twice as long, as in the step.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from time import thread_time
 from typing import Any
 
 import numpy as np
 
-from ...backends import Backend
-from ...core.dtype import is_floating
+from ...backends.filled import fill
 from ...memplan import MemoryPlan
 from ..plan.lower import Call, Lowered
 from ..plan.step import Key
@@ -24,7 +23,6 @@ from ..run.calls import call_of, views_of
 from ..run.kernel_thread import where_kernels_run
 
 Run = Callable[[], None]
-PATTERN = 8191  # numbers, repeated to fill an array; a prime, so that no row is like another
 
 
 class Rehearsal:
@@ -107,26 +105,3 @@ def can_be_run(call: Call) -> bool:
     """True if a call needs only its arrays, and no other ranks."""
     op = call.node.op
     return "state" not in call.kernel.signature.services and not (op and op.exchanged(call.node.attrs))
-
-
-def fill(backend: Backend, array: Any) -> None:
-    """Fill with numbers in [0.5, 1.5) for floats, else 0: no denormals, and valid indices.
-
-    Arithmetic on denormal numbers is many times slower, and garbage is full of them.
-    """
-    if not is_floating(array.dtype):
-        backend.fill(array, 0)
-        return
-    pattern = _pattern(array.dtype)
-    if backend.is_remote:
-        backend.from_host(array, np.resize(pattern, array.shape))
-        return
-    flat = array.reshape(-1)  # thousands of arrays before each turn: no temporary is made for each
-    whole = len(flat) // PATTERN * PATTERN
-    flat[:whole].reshape(-1, PATTERN)[:] = pattern
-    flat[whole:] = pattern[: len(flat) - whole]
-
-
-@cache
-def _pattern(dtype: Any) -> np.ndarray:
-    return np.random.default_rng(1).uniform(0.5, 1.5, PATTERN).astype(dtype)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.filled import fill
 from ...core import cpu
 from ...engine import get_engine, unwatched, Var
 from ...memplan import MemoryPlan, RUN
@@ -24,7 +25,7 @@ from ..run.calls import views_of
 from ..run.kernel_thread import where_kernels_run
 from ..run.program import Program
 from ..run.storage import Allocator
-from .rehearsal import can_be_run, fill, succeeds
+from .rehearsal import can_be_run, succeeds
 
 
 class Trial:

@@ -61,7 +61,7 @@ WAITING = "kernels that wait for messages"
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only", "ranks", "parts",
+    "forward_only", "ranks", "parts", "schedules",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -235,7 +235,14 @@ class Candidates:
             step = forward_step(graph, self.data, train=False)
             like = None if self.like is None else self.like[1]
             in_place = self.in_place and not guard.on
-            lowered = lower(step, self.backend, constants=constants, in_place=in_place, like=like)
+            lowered = lower(
+                step,
+                self.backend,
+                constants=constants,
+                in_place=in_place,
+                like=like,
+                records=self.request.schedules,
+            )
             plan = plan_memory(lowered.problem, strategy=self.request.strategy, template=self.template)
             if (self.trains or self.request.budget is not None) and self.request.strategy == "sharing":
                 plan = leanest(plan)  # training shares its arena, and could not have less
@@ -262,6 +269,7 @@ class Candidates:
             like=infer if self.like is None else order,
             light=light,
             variant=variant,
+            records=self.request.schedules,
         )
         if self.is_measured:
             found = self.measure(found, self.request.budget)

@@ -15,6 +15,7 @@ import numpy as np
 from ...backends import Backend, Remote, rewrite
 from ...backends.lower import Call, lower_graph, LoweredGraph
 from ...backends.rewrite import Pass, Rewrite, Stage, told
+from ...backends.tune.records import Records
 from ...graph import Entry, LOSS_SCALE, Node, Shape
 from ...memplan import Device, MemoryPlan, Problem, reorder, structure
 from ...memplan.cost.device import DEFAULT
@@ -78,6 +79,7 @@ def lower(
     like: Lowered | None = None,
     light: bool = False,
     variant: Pass | None = None,
+    records: Records | None = None,
 ) -> Lowered:
     """Lower `step` and count the bytes that no plan changes. O(nodes).
 
@@ -90,6 +92,7 @@ def lower(
     for plans of these.
     `light`: True if it is to hold less for a little more time; else it is one for a budget, see
     `Backend.low_memory`. `variant`: one more pass of the backend's, for another step.
+    `records` say which schedules kernels have.
     """
     device = device or backend.rates
     threads = backend.threads()
@@ -107,6 +110,7 @@ def lower(
             train=step.train,
             device=device,
             num_forward=step.num_forward,
+            records=records,
         )
     found = _with_previews_marked(accumulated(found, step.num_forward), step)
     step, found = _with_scratch_of_messages(step, found)

@@ -10,11 +10,13 @@ It describes, and holds no array: a plan keeps it for other budgets, an executor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, KW_ONLY
 from typing import Any
 
-from ...core import BindError, BudgetError, Context, nearest, parse_bytes
+from ...backends.tune.records import Records
+from ...core import BindError, BudgetError, config, Context, nearest, parse_bytes
 from ...graph import Graph, Shape, UpdateRule
 from ...memplan import Device, HostLink, Ranks, STRATEGIES
 from ...memplan.cost.ranks import ALONE
@@ -39,7 +41,8 @@ class BindRequest:
     on a GPU. `metrics` are what a training step adds up besides, see `metrics.py`; `watch` says which inner
     results are kept to be looked at, see `watch.py`. With `forward_only` no step of training is planned:
     forward(is_train=False) is all that may be run. `ranks` are the processes that train together;
-    `parts` names the weights of which each keeps a part, where there is no update that tells.
+    `parts` names the weights of which each keeps a part, where there is no update that tells. `records` is a
+    file of `mxlite tune`, by default the one that MXLITE_RECORDS names, and `schedules` what it says.
     """
 
     graph: Graph
@@ -61,10 +64,12 @@ class BindRequest:
     forward_only: bool = False
     ranks: Ranks = ALONE
     parts: frozenset[str] = frozenset()
+    records: str | Records | None = None
     budget: int | None = field(init=False)
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
     host: HostLink | None = field(init=False)
+    schedules: Records | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises what is wrong with the options: BindError, BudgetError, DTypeError."""
@@ -81,6 +86,7 @@ class BindRequest:
             scale=LossScale.of(self.loss_scale, amp, self.optimizer is not None),
             rule=update_rule(self.optimizer),
             host=host_link(self.offload),
+            schedules=schedules_of(self.records),
         )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -91,6 +97,17 @@ class BindRequest:
         rule = self.rule
         several = self.ranks.count > 1 and self.scale is None
         return several and rule is not None and rule.splits and bool(rule.states)
+
+
+def schedules_of(records: str | Records | None) -> Records | None:
+    """What a file of records says when a program is bound. Raises BindError for what names no file."""
+    if records is None:
+        records = config.records()
+    if records is None or isinstance(records, Records):
+        return records
+    if not isinstance(records, (str, os.PathLike)) or not os.fspath(records):
+        raise BindError(f"records must name a file of `mxlite tune`, got {records!r}.")
+    return Records.read(os.fspath(records))
 
 
 def check_streams(streams: int) -> None:

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 OPTIONS = (
     "grad_req", "type_dict", "memory_budget", "optimizer", "amp", "loss_scale", "device", "plan", "offload",
-    "streams", "ranks",
+    "streams", "ranks", "records",
 )  # fmt: skip
 """Names of options that may stand among the shapes of inputs in a call of `simple_bind`."""
 

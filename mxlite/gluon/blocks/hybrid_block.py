@@ -21,7 +21,7 @@ from .trace import Trace, traced
 
 _MXNETS = ("static_alloc", "static_shape", "inline_limit", "forward_bulk_size", "backward_bulk_size")
 """Options of MXNet's `hybridize` that are accepted: a bound program has what they ask for."""
-_OPTIONS = ("memory_budget", "amp", "device", "offload", "streams")
+_OPTIONS = ("memory_budget", "amp", "device", "offload", "streams", "records")
 """Options of `Symbol.bind` that `hybridize` takes."""
 
 
@@ -158,8 +158,8 @@ class HybridBlock(Block):
         memory_budget: bytes, or text such as "1GiB", that a program with its parameters and gradients must
         fit in: then the plan recomputes what it has no room to keep, with bitwise the same results.
         MemoryBudgetError, at the first call, names the least budget that will do. amp, device, offload,
-        streams: as in `Symbol.simple_bind`. MXNet's own options are accepted: a program has fixed arrays and
-        shapes anyway. `active=False` returns to calls one by one.
+        streams, records: as in `Symbol.simple_bind`. MXNet's own options are accepted: a program has fixed
+        arrays and shapes anyway. `active=False` returns to calls one by one.
         """
         if backend is not None:
             raise OpAttributeError(

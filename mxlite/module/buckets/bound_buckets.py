@@ -53,6 +53,7 @@ class BoundBuckets(BaseModule):
         device: Device | str | None = None,
         offload: Offload = None,
         streams: int = 1,
+        records: str | None = None,
         buckets: Buckets | None = None,
     ) -> None:
         super().__init__(logger)
@@ -75,6 +76,7 @@ class BoundBuckets(BaseModule):
             device=device,
             offload=offload,
             streams=streams,
+            records=records,
         )
         self._grad_req: Any = "write"
         self._monitor: Any = None

@@ -82,7 +82,7 @@ def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:
         layer = winograd.forward(g, prologue=winograd.Prologue(True, relu))
         if layer is not None:
             return GeneratedForward(g, weight, layer)
-    return _once(num_threads(), NormedPointwiseForward, g, bias, relu) if weight == g.dtype else None
+    return _made(NormedPointwiseForward, g, bias, relu) if weight == g.dtype else None
 
 
 def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend: str) -> Any:
@@ -93,11 +93,11 @@ def normed_by_weight(g: Geometry, weight: DType, bias: bool, relu: bool, addend:
         layer = winograd.d_weight(g, prologue=winograd.Prologue(True, relu, addend))
         if layer is not None:
             return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias))
-    if weight == g.dtype and (way := _once(num_threads(), NormedPointwiseByWeight, g, bias, relu, addend)):
+    if weight == g.dtype and (way := _made(NormedPointwiseByWeight, g, bias, relu, addend)):
         return way
     if g.groups > 1:  # each number is used so little that normalizing it takes as long
         return None
-    return _once(num_threads(), _normalized, g, weight, bias, relu, addend)
+    return _made(_normalized, g, weight, bias, relu, addend)
 
 
 def bits_of(*ways: Any) -> tuple[Any, ...] | None:
@@ -132,11 +132,15 @@ def _is_small(g: Geometry) -> bool:
 def _direct(way: Callable[..., Any], *args: Any) -> Any:
     if "onednn" not in config.kernel_kinds():
         return None
-    return _once(num_threads(), way, *args)
+    return _made(way, *args)
+
+
+def _made(way: Callable[..., Any], *args: Any) -> Any:
+    return _once(num_threads(), config.kernel_kinds(), way, *args)
 
 
 @lru_cache(maxsize=4096)
-def _once(threads: int, way: Callable[..., Any], *args: Any) -> Any:
+def _once(threads: int, kinds: frozenset[str], way: Callable[..., Any], *args: Any) -> Any:
     try:
         return way(*args)
     except LookupError:  # oneDNN has no primitive, or is not there

@@ -33,17 +33,21 @@ LEAST_ADDED = 64
 
 
 class Loops:
-    """The code of a computation's nests for given lengths. `call` connects it to arrays."""
+    """The code of a computation's nests for given lengths. `call` connects it to arrays.
 
-    def __init__(self, nests: Nests) -> None:
+    `schedules` has one for each nest; the default ones unless given.
+    """
+
+    def __init__(self, nests: Nests, schedules: Sequence[Schedule] | None = None) -> None:
         self.nests = nests
+        self.schedules = tuple(schedules or map(schedule_of, nests.nests))
         self.threads = team.threads_for(_nbytes(nests))
         self.scratch = nests.scratch
         slots: list[int] = []
         self._places: list[tuple[int, int]] = []  # slots of addresses, and of which array each is
-        for placed in nests.nests:
+        for placed, schedule in zip(nests.nests, self.schedules, strict=True):
             nest = placed.nest
-            slots += [*placed.lengths, *_division(placed, self.threads)]
+            slots += [*placed.lengths, *_division(placed, schedule, self.threads)]
             stored, added = ([x for *_, x in places] for places in (nest.stores, nest.adds))
             for x in (*nest.loads, *stored, *(x for _, *both in nest.across for x in both), *added):
                 self._places.append((len(slots), x.array))
@@ -56,7 +60,7 @@ class Loops:
     @cached_property
     def _make(self) -> Callable[[Any], team.Run]:
         """The factory of calls, from their slots."""
-        code = _code(tuple((p.nest, schedule_of(p)) for p in self.nests.nests))
+        code = _code(tuple((p.nest, s) for p, s in zip(self.nests.nests, self.schedules)))
         return team.caller(code, "nests", self.threads)
 
     def call(self, arrays: Sequence[int], keep: Any) -> team.Run:
@@ -145,10 +149,10 @@ def _nbytes(nests: Nests) -> int:
     return total
 
 
-def _division(placed: PlacedNest, threads: int) -> tuple[int, int]:
+def _division(placed: PlacedNest, schedule: Schedule, threads: int) -> tuple[int, int]:
     """Elements of the last axis in a unit; the parts of sums, or those of the innermost axis."""
     facts, lengths = facts_of(placed.nest), placed.lengths
-    piece = _piece(placed, threads, facts.inner is None)
+    piece = _piece(placed, schedule, threads, facts.inner is None)
     if facts.inner is None:
         return piece, placed.parts
     units = prod(lengths[k] for k in facts.kept if k not in (facts.inner, facts.last))
@@ -158,7 +162,7 @@ def _division(placed: PlacedNest, threads: int) -> tuple[int, int]:
     return piece, min(inner, ceil(parts / threads) * threads) if units * parts % threads else parts
 
 
-def _piece(placed: PlacedNest, threads: int, evenly: bool) -> int:
+def _piece(placed: PlacedNest, schedule: Schedule, threads: int, evenly: bool) -> int:
     """Elements of the last axis in a unit; `evenly`: so that threads have equally many units."""
     nest, last = placed.nest, placed.lengths[-1]
     if not nest.kept[-1]:
@@ -174,7 +178,7 @@ def _piece(placed: PlacedNest, threads: int, evenly: bool) -> int:
             count = ceil(count / threads) * threads
         each = ceil(last / count)
         return ceil(each / width()) * width()
-    return schedule_of(placed).columns * width()
+    return schedule.columns * width()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ....nests.nest import PlacedNest
+from ....nests.nest import Nest, PlacedNest
 from ..codegen.emitter import Function, width
 from ..codegen.instructions import NBYTES
 from ..codegen.ir import FLOAT, number, Value
@@ -52,18 +52,25 @@ class Schedule:
 
     `in_blocks`: more than BLOCK numbers along the vectors' axis are reduced. `rows`: kept points at a time,
     where there are sums over them, which are then loaded and stored less often. `columns`: vectors at a time
-    where the last axis is kept.
+    where the last axis is kept. `unroll`: vectors at a time of a sweep that joins nothing; 0: two where there
+    are few steps.
     """
 
     in_blocks: bool
     rows: int
     columns: int
+    unroll: int = 0
+
+
+def joins(nest: Nest) -> bool:
+    """True if there is a reduction or a scan."""
+    return any(step[0] in _CARRIES for step in nest.steps)
 
 
 def schedule_of(placed: PlacedNest) -> Schedule:
     """The schedule of a nest, as far as registers and the cache have room."""
     nest, lengths = placed.nest, placed.lengths
-    few, reduces = len(nest.steps) <= 4, any(step[0] in _CARRIES for step in nest.steps)
+    few, reduces = len(nest.steps) <= 4, joins(nest)
     rows = columns = 1
     if nest.across:
         nbytes = 0

@@ -214,7 +214,7 @@ class NestWriter:
                     start,
                     end,
                     lambda i, m: self._unit([at(i, m)]),
-                    unroll=2 if len(self.nest.steps) <= 8 else 1,
+                    unroll=self.schedule.unroll or (2 if len(self.nest.steps) <= 8 else 1),
                 )
                 return
             whole = f.plus(start, f.binary("and", f.minus(end, start), -many * f.width))
@@ -498,7 +498,8 @@ class NestWriter:
                 return body(points, values)
 
             if not carried:
-                return f.sweep(start, stop, vector, unroll=2 if len(here) * len(self.nest.steps) <= 24 else 1)
+                few = len(here) * len(self.nest.steps) <= 24
+                return f.sweep(start, stop, vector, unroll=self.schedule.unroll or (2 if few else 1))
             unroll = 4 if len(carried) == len(here) else 2
             joins = [functools.partial(k.join, f) for k in kinds]
             if not self.schedule.in_blocks:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from .....ops import ALL
 from ....base import ChosenKernel, Request
 from ....elementwise.formula import elementwise_operators, is_elementwise
@@ -10,7 +13,8 @@ from ....nests.kernel import Linked, nest_kernel
 from ....nests.nest import Nests
 from ....nests.program import Arrays, nests_for
 from ...compiled import storable, usable
-from ...compiled.nests import Loops
+from ...compiled.nests import Loops, NestSpace
+from ...compiled.nests.schedule import Schedule
 from ...kernel_row import GENERATED, kernel_rows, LATER
 from ...onednn import in_turn
 from ...onednn.primitive import address_of
@@ -23,12 +27,18 @@ def _row(r: Request) -> ChosenKernel | None:
     nests = nests_for(r, how)
     if nests is None or (is_elementwise(r.op) and (r.op.forward_op is None or not nests.reduces)):
         return None  # which are kernels of elements
-    return nest_kernel(r, how, nests, _written, in_turn, "compiled", bits=())
 
+    def made(schedules: Sequence[Schedule]) -> ChosenKernel:
+        """The kernel with these schedules of its nests; calls without some outputs have the usual ones."""
 
-def _written(nests: Nests) -> Linked:
-    loops = Loops(nests)
-    return lambda arrays: loops.call([address_of(x) for x in arrays], keep=arrays)
+        def written(some: Nests) -> Linked:
+            loops = Loops(some, schedules if some is nests else None)
+            return lambda arrays: loops.call([address_of(x) for x in arrays], keep=arrays)
+
+        return nest_kernel(r, how, nests, written, in_turn, "compiled", bits=())
+
+    space = NestSpace(nests, made)
+    return replace(made(()), space=space)
 
 
 _OPERATORS = [op for op in ALL if op.compute is not None]
