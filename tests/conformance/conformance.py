@@ -125,14 +125,8 @@ class Call:
 
     def kernel(self, op: type[Op]) -> ChosenKernel:
         """What the backend in use has for `op`."""
-        backend = _backend.get()
-        chosen = self.__dict__.setdefault("chosen", {})  # every rule asks for the same
-        known = chosen.get((op, backend.threads()))
-        if known is None or known[0] is not backend:
-            first = self.dtypes[0][0] if self.dtypes[0] else self.dtypes[1][0]
-            kernel = backend.choose(op, self.attrs, *self.shapes, first, self.dtypes[0])
-            known = chosen[op, backend.threads()] = backend, kernel
-        return known[1]
+        first = self.dtypes[0][0] if self.dtypes[0] else self.dtypes[1][0]
+        return _backend.get().choose(op, self.attrs, *self.shapes, first, self.dtypes[0])
 
     def bind(
         self, op: type[Op], ins: Arrays, outs: Arrays, garbage: int
