@@ -150,7 +150,7 @@ def test_a_large_weight_is_narrowed_some_filters_at_a_time(monkeypatch):
     made, found = [], []
     calls = direct.Narrowing.calls
     monkeypatch.setattr(direct.Narrowing, "calls", lambda *args: made.append(args[0]) or calls(*args))
-    monkeypatch.setattr(choice, "_once", lambda threads, way, *args: way(*args))  # no kernel is kept
+    monkeypatch.setattr(choice, "_once", lambda threads, kinds, way, *args: way(*args))  # no kernel is kept
     monkeypatch.setattr(direct, "NARROWED", 1)
     for least in (0, 1 << 60):
         monkeypatch.setattr(direct, "LEAST_NARROWED", least)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...building import GraphValue
+from ...building import GraphValue, NotSupportedError
 from ...building.resizing import Interpolation, resized
 from ...building.sampling import sampled
 from ..node import TorchNode
@@ -25,6 +25,8 @@ def upsampled(n: TorchNode) -> GraphValue:
     name = n.target.split(".")[1].removeprefix("_").removeprefix("upsample_")
     mode = name.removesuffix("_aa").rstrip("d").rstrip("123").removesuffix("_exact")
     corners = bool(n.plain("align_corners", False))
+    if corners and "_aa" in name:  # PyTorch has the scale of corners and the places of halves there
+        raise NotSupportedError("antialiased resizing with align_corners=True")
     given = n.plain("scale_factors")
     if not given:
         each = [n.plain(f"scales{end}") for end in ("_d", "_h", "_w", "")]
