@@ -25,7 +25,8 @@ from mxlite.backends.gpu.runtime.driver import DriverError
 from tests.emulators.emulated_device import _library, refusal
 from tests.emulators.emulated_extents import Range, words_of
 
-_one_kernel = threading.Lock()  # of all devices: what threads of a block share is static in cuda_on_cpu.h
+_one_kernel = threading.RLock()  # of all devices: what threads of a block share is static in cuda_on_cpu.h
+# A finalizer may wait for a device, and so run its kernels, wherever Python collects garbage.
 talking = threading.local()
 PIECE = 2 * 2**20  # bytes
 LATE = 0.2  # how likely a call makes the streams go on by a step
@@ -308,8 +309,9 @@ class EmulatedDriver:
         def run() -> None:
             with _one_kernel:
                 ranges = self._blocks(arguments)
+                size, pointers = (numbers(*grid), numbers(*block)), arguments.pointers
                 kernel.bounds(ranges, len(ranges))
-                failure = kernel(numbers(*grid), numbers(*block), arguments.pointers)
+                failure = kernel(*size, pointers)
             if failure is not None:
                 text = f"{kernel.name}: {failure.decode()}"
                 self.fault = DriverError(text, name="cudaErrorLaunchFailure", is_lasting=True)
