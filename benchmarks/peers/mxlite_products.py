@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,13 @@ from harness.worker import serve
 import mxlite as mx
 from mxlite.backends import backend_of
 from mxlite.backends.cpu.compiled.matrix.product import product as generated
-from mxlite.backends.cpu.compiled.matrix.schedule import default, legal, MatricesForm, Schedule, Task
+from mxlite.backends.cpu.compiled.matrix.schedule import (
+    default,
+    legal,
+    MatricesForm,
+    MatricesSchedule,
+    MatricesTask,
+)
 from mxlite.backends.cpu.onednn.product import Layout
 from mxlite.backends.cpu.products import product_of, Term
 from mxlite.core.dtype import float32
@@ -46,7 +52,7 @@ class Ours(KernelPeer):
             return {"chosen": convolution(row, *arrays)}
         self.arrays = [self.aligned(x) for x in arrays]
         (m, k), n = row.inputs[0].shape, row.inputs[1].shape[1]
-        self.task = Task(MatricesForm(), m, n, k)
+        self.task = MatricesTask(MatricesForm(), m, n, k)
         sides = self.sides = Layout.dense(m, k), Layout.dense(k, n), Layout.dense(m, n)
         made = product_of(float32, Term("x", "y", "out", sides))
         assert made is not None
@@ -56,10 +62,10 @@ class Ours(KernelPeer):
     def threads(self) -> int:
         return mx.get_num_threads()
 
-    def generated(self, schedule: Schedule) -> Call:
+    def generated(self, schedule: MatricesSchedule) -> Call:
         made = generated(*self.sides, schedule=schedule)
         assert made is not None
-        return self.bound(made, " ".join(f"{k}={v}" for k, v in schedule.as_dict().items()))
+        return self.bound(made, " ".join(f"{k}={v}" for k, v in asdict(schedule).items()))
 
     def bound(self, made: Any, name: str = "") -> Call:
         out = self.backend.array((self.task.m, self.task.n), np.dtype("float32"))
@@ -75,9 +81,9 @@ class Ours(KernelPeer):
         """Hold the fastest schedule as "best": of the default one, of `number` legal ones, and of as
         many that differ from the fastest of them in one field. Replies with it."""
         found = list(legal(self.task, self.threads))
-        tried: dict[Schedule, float] = {}
+        tried: dict[MatricesSchedule, float] = {}
 
-        def fastest(some: Sequence[Schedule], seconds: float) -> Schedule:
+        def fastest(some: Sequence[MatricesSchedule], seconds: float) -> MatricesSchedule:
             for s in some:
                 if s not in tried:
                     self.held["tried"] = self.generated(s)

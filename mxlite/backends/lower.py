@@ -212,7 +212,7 @@ def _shapes(graph: Graph, forward: Node) -> tuple[Shapes, Shapes]:
 
 @dataclass(frozen=True, slots=True)
 class _CallKind:
-    """What calls have in common that are equal but for their arrays.
+    """The facts that calls share which are equal but for their arrays.
 
     `request` is that of `Backend.choose`; `names` are those of a node's inputs, `all_names` those that the
     operator knows; `in_place` are pairs of an output's index and the name of an input that it may overwrite.

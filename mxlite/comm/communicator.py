@@ -11,7 +11,7 @@ does.
     rank 2   [c0 c1 c2]                          [a2 b2 c2]
 
 All arrays are 1-D of uint8: an operation moves bytes and adds nothing. Sums are made in `ordered_sum.py`, of
-`Collectives` alone: those of a device are calls for its stream (`backends/gpu/runtime/messages.py`).
+`Collectives` alone: those of a device are calls for its stream (`backends/gpu/ranks/messages.py`).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Request(Protocol):
 
 
 class Window(NamedTuple):
-    """What sums take beside their arrays: `pieces` are on their way at a time, and where sums of 16 bits are
-    not added up in registers, they have a `wide` copy.
+    """The room that sums take beside their arrays: `pieces` are on their way at a time, and where sums of 16
+    bits are not added up in registers, they have a `wide` copy.
     """
 
     pieces: int
@@ -61,7 +61,7 @@ HOST = Window(2, True)
 
 
 class Collectives(ABC):
-    """What sums need of `size` ranks, of which this process is number `rank`: messages, and arithmetic on
+    """Messages among `size` ranks, of which this process is number `rank`, and the arithmetic of sums, on
     arrays of the place where the messages are.
 
     Counts and the parts of arrays are in bytes. `all_gather` works in place.
@@ -118,7 +118,7 @@ class Communicator(Collectives):
     heard: tuple[int, int] = (0, 0)
     """Another rank, and the messages that it has begun, as it told last."""
     devices: tuple[Callable[[], object], ...] = ()
-    """What waits for each device that exchanges messages with those of other ranks; nobody polls for them."""
+    """Functions that wait for the devices that exchange messages with other ranks; nobody polls for these."""
 
     @abstractmethod
     def broadcast(self, array: Any, root: int) -> Request:

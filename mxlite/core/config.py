@@ -97,7 +97,7 @@ KERNELS = ("onednn", "compiled")
 
 
 class _Here(threading.local):
-    """What this thread restricts."""
+    """The restrictions of this thread."""
 
     kinds: frozenset[str] = frozenset(KERNELS)
 

@@ -77,7 +77,7 @@ def _tell(raw: list[Any], work: Any, comm: Collectives) -> None:
 
 
 def _backend_of(arrays: Sequence[NDArray]) -> Backend:
-    """Where the first of these arrays is; the host, if there is none."""
+    """The backend of the first of these arrays; the host's, if there is none."""
     return backend_of(arrays[0].context if arrays else cpu())
 
 

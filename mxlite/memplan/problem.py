@@ -103,7 +103,7 @@ class Task:
 
 
 _CONTENT = attrgetter(*(f.name for f in fields(Task) if f.repr))
-"""What a digest reads of a task."""
+"""The fields of a task that a digest reads."""
 
 
 @dataclass(frozen=True, slots=True)

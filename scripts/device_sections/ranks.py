@@ -42,7 +42,7 @@ def run(checks: Checks) -> None:
 
 
 def job(checks: Checks, ranks: int, found: dict[str, Any], program: Path, *arguments: str) -> str:
-    """What a program prints on as many ranks as there are GPUs; it has to end well. Raises Skip."""
+    """The output of a program on as many ranks as there are GPUs; it has to end well. Raises Skip."""
     if ranks < 2:
         raise Skip(f"messages between GPUs need two of them, and this machine has {ranks}")
     if importlib.util.find_spec("mpi4py") is None:

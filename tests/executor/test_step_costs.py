@@ -10,7 +10,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.backend import CPU
-from mxlite.backends.filled import fill, PATTERN
+from mxlite.backends.timed_call import fill, PATTERN
 from mxlite.executor.measure.rehearsal import Rehearsal
 from mxlite.executor.measure.timings import Seconds
 from mxlite.executor.measure.trial import Trial

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.backends import timed_call
 from mxlite.backends.cpu.backend import CPU
-from mxlite.backends.filled import fill
+from mxlite.backends.timed_call import cold_and_warm, fill
 from mxlite.executor.measure.timings import Seconds, Timings
 from mxlite.executor.run.kernel_thread import where_kernels_run
 from mxlite.memplan import Device
@@ -297,26 +298,25 @@ def test_what_cannot_be_timed_is_tried_once(monkeypatch):
 
 
 def test_a_cold_run_finds_empty_caches_and_each_run_threads_awake(monkeypatch):
-    monkeypatch.setattr(calibration, "AGAIN", 4)
+    monkeypatch.setattr(timed_call, "AGAIN", 4)
     happened, times = [], iter([4.0, 3.0, 9.0, 2.0, 1.0])
     monkeypatch.setattr("mxlite.backends.base.Backend.seconds_of", lambda self, run: run() or next(times))
     backend = replace(CPU, rouse=lambda threads: happened.append(threads))
-    lowered = SimpleNamespace(backend=backend, threads=2, tuned=True)
     run, flush = (lambda word=word: happened.append(word) for word in ("run", "flush"))
-    monkeypatch.setattr(calibration, "CALL_S", 1e9)
-    assert calibration._pair(lowered, run, flush) == (4.0, 1.5, 0.0)  # of the later half the median
+    monkeypatch.setattr(timed_call, "CALL_S", 1e9)
+    assert cold_and_warm(backend, 2, run, flush) == (4.0, 1.5)  # of the later half the median
     assert happened == ["run", "flush", 2, "run", *[2, "run"] * 4]
 
 
 def test_warm_runs_are_many_where_they_are_short_and_some_where_they_are_long(monkeypatch):
-    monkeypatch.setattr(calibration, "CALL_S", 5.0)
-    for seconds, count in ((0.1, calibration.AGAIN), (0.9, 6), (100.0, calibration.LEAST_AGAIN)):
+    monkeypatch.setattr(timed_call, "CALL_S", 5.0)
+    for seconds, count in ((0.1, timed_call.AGAIN), (0.9, 6), (100.0, timed_call.LEAST_AGAIN)):
         runs = []
         monkeypatch.setattr(
             "mxlite.backends.base.Backend.seconds_of", lambda self, run, s=seconds: run() or s
         )
-        lowered = SimpleNamespace(backend=replace(CPU, rouse=lambda threads: None), threads=1, tuned=True)
-        calibration._pair(lowered, lambda runs=runs: runs.append(1), lambda: None)
+        backend = replace(CPU, rouse=lambda threads: None)
+        cold_and_warm(backend, 1, lambda runs=runs: runs.append(1), lambda: None)
         assert len(runs) == 2 + count
 
 
@@ -333,7 +333,7 @@ def test_to_wait_takes_no_seconds_of_a_kernel():
 
 def test_flushing_writes_all_bytes():
     for threads in (1, 2, 3):
-        flush = calibration.Flush(8 * 1001, threads)
+        flush = timed_call.Flush(8 * 1001, threads)
         flush()
         assert len(flush._parts) == threads and sum(map(len, flush._parts)) == 1001
         assert all((part == 2).all() for part in flush._parts)

@@ -19,7 +19,7 @@ from ...graph.opdef import DType, Signature
 from ...te.epilogue import Epilogue
 from ..base import ChosenKernel, connected, Request
 from .compiled.matrix import product as compiled
-from .compiled.matrix.schedule import CACHE_NBYTES, default, DEPTH, MatricesForm, Task
+from .compiled.matrix.schedule import CACHE_NBYTES, default, DEPTH, MatricesForm, MatricesTask
 from .compiled.nests import RowProduct
 from .onednn import in_turn, library, Run
 from .onednn.product import copies, Layout, Product, product
@@ -185,7 +185,7 @@ def _few_rows(term: Term) -> Product | None:
         return None
     is_far = y.dtype.itemsize * k * n >= (FAR // 2 if copies(n) else FAR) * CACHE_NBYTES
     form = MatricesForm(a_turned=x.is_turned, b_turned=y.is_turned)
-    if not is_far or default(Task(form, m, n, k), 1).packs_b:
+    if not is_far or default(MatricesTask(form, m, n, k), 1).packs_b:
         return None
     return compiled.product(x, y, out, float32 if term.bias else None, bool(term.adds))
 

@@ -34,7 +34,7 @@ from math import prod
 from ...core.errors import ShapeError
 from ...graph.ir import Shape
 from ...te.computation import Computation, operands_of, Tensor
-from .groups import CORES, Group, Grouping, Splitting
+from .groups import CORES, Grouping, ReductionGroup, Splitting
 from .nest import Access, Mask, Nest, Nests, PlacedNest, Step
 
 MOST_SUMS = 2
@@ -127,7 +127,7 @@ class _Builder:
                 return False
         return True
 
-    def _emit_group(self, g: int, group: Group, names: list[str]) -> None:
+    def _emit_group(self, g: int, group: ReductionGroup, names: list[str]) -> None:
         kept, reduced = group.kept, group.reduced
         if not group.members and not any(
             other.inside == g and other.members for other in self.grouping.groups
@@ -157,7 +157,7 @@ class _Builder:
         self._emit(kept, reduced, g, names, self._read_later(g), parts, across)
 
     def _emit_scatter(
-        self, g: int, group: Group, names: list[str], alone: dict[frozenset[int], list[str]]
+        self, g: int, group: ReductionGroup, names: list[str], alone: dict[frozenset[int], list[str]]
     ) -> None:
         """Add the nests of sums at an index: in the first of these outputs, or in scratch."""
         if not group.members:

@@ -43,7 +43,7 @@ CORES = Splitting()
 
 
 @dataclass
-class Group:
+class ReductionGroup:
     """Reductions with the same kept and reduced axes, that can be taken in one nest.
 
     `inside`: the group in whose nest they are taken in parts, as sums over its kept axes. `scatter`: the
@@ -97,7 +97,7 @@ class Grouping:
         reductions = [i for i in self.order if t.nodes[i][0] in REDUCTIONS]
         below = needed_by(t, (t.nodes[i][1] for i in reductions))
         self.has_levels = not below.isdisjoint(reductions)  # reductions of what others have made
-        self.groups: list[Group] = []
+        self.groups: list[ReductionGroup] = []
         self.group_of: dict[int, int] = {}
         self.last: dict[int, int] = {}
         self.place: dict[str, int] = {}
@@ -186,8 +186,8 @@ class Grouping:
                     inside = g
             if inside is None and self._is_by_rows(kept, reduced):
                 inside = len(self.groups)
-                self.groups.append(Group(reduced, kept, False))
-        self.groups.append(Group(kept, reduced, in_parts and inside is None, [i], inside))
+                self.groups.append(ReductionGroup(reduced, kept, False))
+        self.groups.append(ReductionGroup(kept, reduced, in_parts and inside is None, [i], inside))
         return len(self.groups) - 1
 
     def _join_scatter(self, i: int) -> int:
@@ -203,7 +203,7 @@ class Grouping:
             if (group.kept, group.reduced) == (kept, whole - kept) and is_there:
                 group.members.append(i)
                 return g
-        self.groups.append(Group(kept, whole - kept, False, [i], scatter=True))
+        self.groups.append(ReductionGroup(kept, whole - kept, False, [i], scatter=True))
         return len(self.groups) - 1
 
     def _join_scan(self, i: int) -> int:
@@ -218,7 +218,7 @@ class Grouping:
             if (group.kept, group.reduced, group.reverse) == (kept, reduced, reverse):
                 group.members.append(i)
                 return g
-        self.groups.append(Group(kept, reduced, False, [i], reverse=reverse))
+        self.groups.append(ReductionGroup(kept, reduced, False, [i], reverse=reverse))
         return len(self.groups) - 1
 
     def _is_by_rows(self, kept: frozenset[int], reduced: frozenset[int]) -> bool:
@@ -242,7 +242,7 @@ class Grouping:
             self.spaces[i],
         )
 
-    def _fits(self, group: Group, axes: frozenset[int]) -> bool:
+    def _fits(self, group: ReductionGroup, axes: frozenset[int]) -> bool:
         """True if the last nest of the group can store an output with these axes."""
         joins = group.in_parts or group.inside is not None
         return axes == group.kept or (not joins and axes == group.kept | group.reduced)

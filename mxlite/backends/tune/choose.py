@@ -1,4 +1,4 @@
-"""What binding takes from records: a kernel with its schedule, and times that were measured."""
+"""Binding by records: a kernel with its schedule, and times that were measured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .task import device_key, task_key
 class Chooser:
     """Chooses kernels for requests on a backend by `records`, which name schedules for `threads` threads.
 
-    What records do not know, or a space no longer has, is what the backend chooses by itself.
+    Where records know nothing, or a space has their schedule no longer, the backend chooses by itself.
     """
 
     def __init__(self, backend: Backend, records: Records, threads: int) -> None:

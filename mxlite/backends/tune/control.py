@@ -1,4 +1,4 @@
-"""What keeps measurements honest and short: outliers, patience, and how many run at once.
+"""Control of measurements: outliers, time limits, and how many run at once.
 
 After DOPpler (Borowiec et al., "DOPpler: Parallel Measurement Infrastructure for Auto-Tuning Deep Learning
 Tensor Programs", TPDS 2023). We time kernels on the device and not from outside, and its controller is here

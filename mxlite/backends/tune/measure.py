@@ -2,7 +2,7 @@
 
     cores of this process    timers, each on as many as a task has threads | builders on those that are left
 
-Where no core is left, all of a batch is built first, on every core, and then timed. A schedule that crashes
+If no core is left, all of a batch is built first, on every core, and then timed. A schedule that crashes
 its process, hangs or computes something else is an outcome as any other.
 """
 
@@ -25,7 +25,7 @@ MOST_WORKERS = 8  # of each kind
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one schedule: its times, or why it has none."""
+    """The times of one schedule, or why it has none."""
 
     schedule: Schedule
     timed: Timed | None

@@ -42,16 +42,14 @@ class Worker:
         own, other = Pipe()
         with other:
             words = [sys.executable, "-m", self.module, str(other.fileno()), ",".join(map(str, self.cores))]
-            nowhere = {
-                "stdin": subprocess.DEVNULL,
-                "stdout": subprocess.DEVNULL,
-                "stderr": subprocess.DEVNULL,
-            }
+            nowhere = subprocess.DEVNULL
             self._process = subprocess.Popen(
                 words,
+                stdin=nowhere,
+                stdout=nowhere,
+                stderr=nowhere,
                 pass_fds=(other.fileno(),),
                 start_new_session=True,
-                **nowhere,  # type: ignore[call-overload]
             )
         self.pipe, self._task = own, None
         try:
@@ -74,7 +72,7 @@ class Worker:
             self.pipe.send_bytes(pickle.dumps((what, packed, schedule.row())))
 
     def answer(self) -> tuple[str, Any]:
-        """What it answers, when `pipe` is ready: ("done", result), or ("failed", why); it is free then."""
+        """Its answer, when `pipe` is ready: ("done", result), or ("failed", why); it is free then."""
         assert self.pipe is not None
         self.busy = None
         try:

@@ -108,7 +108,7 @@ class Record:
 
 
 class Records:
-    """What a file said when it was read: the fastest confirmed schedule of each task and device; times."""
+    """The content of a file when it was read: the fastest confirmed schedule of each task and device."""
 
     def __init__(self, rows: Iterable[Record] = ()) -> None:
         self._best: dict[tuple[str, str], Record] = {}

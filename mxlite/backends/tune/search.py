@@ -49,7 +49,7 @@ class RandomSearch:
         return schedule
 
     def learn(self, seconds: Mapping[Schedule, float]) -> None:
-        """What a batch took; infinity where it failed."""
+        """Take the seconds of a batch; infinity where a schedule failed."""
 
 
 class ModelSearch(RandomSearch):
@@ -79,7 +79,7 @@ class ModelSearch(RandomSearch):
         self._model.learn([self._features[s] for s in seconds], list(seconds.values()), self._group)
 
     def _annealed(self) -> list[Schedule]:
-        """What the chains came across and was not measured yet, the best prediction first."""
+        """Schedules that the chains came across and nobody has measured, the best prediction first."""
         score = dict(zip(self._legal, self._model.scores([self._features[s] for s in self._legal])))
         values = list(score.values())
         mean = sum(values) / len(values)

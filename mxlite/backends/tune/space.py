@@ -1,4 +1,4 @@
-"""What may be varied of one kernel call, and the schedules that result: plain values that a file can hold.
+"""The space of schedules of one kernel call: plain values that a file can hold.
 
     task        operator, attributes, shapes, types, threads: a request for a kernel
     candidate   a kernel that answers it: generated, a library's, or numpy's reference
@@ -72,7 +72,7 @@ class TaskSpace:
         return found
 
     def _answers(self, threads: int) -> Iterator[ChosenKernel]:
-        """What all rows of the table answer, where all kinds of kernels may be chosen and where one may."""
+        """The answers of all rows of the table, with all kinds of kernels allowed and with each alone."""
         r = self.request
         with self.backend.running(threads):
             default = self.backend.kernel(r)
@@ -101,7 +101,7 @@ class TaskSpace:
 
     @cached_property
     def default(self) -> Schedule:
-        """What runs without records."""
+        """The schedule that runs without records."""
         name, kernel = next(iter(self.candidates.items()))
         return Schedule(name, self.threads, kernel.space.default if kernel.space else ())
 

@@ -14,7 +14,6 @@ import pickle
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -25,15 +24,11 @@ from ...core.machine_code import native
 from ...ops.random.philox import RandomStream
 from ..base import Backend, ChosenKernel
 from ..call import bind_call
-from ..filled import fill
 from ..registry import backend_of
+from ..timed_call import cold_and_warm, fill, Flush
 from .space import Schedule, TaskSpace
 from .task import Task
 
-LEAST_RUNS, MOST_RUNS = 5, 40
-RUNS_S = 0.01  # that all timed runs together take, where they are few
-SLOW_S = 0.05  # of a call that is run twice only
-SAMPLE_S = 100e-6  # below this several runs are one sample: the clock's own cost
 FLUSH_BYTES = 64 * 2**20
 CLOSE = {"float64": 1e-8, "float32": 1e-3}  # relative to the largest number of an array; 16-bit types: 3e-2
 
@@ -59,7 +54,7 @@ class Bench:
         self.space: TaskSpace = task.space(backend)
         kinds = [*task.inputs, *task.outputs]
         self._arrays = [None if k is None else backend.array(*k) for k in kinds]
-        self._flush = np.ones(FLUSH_BYTES // 8)
+        self._flush = Flush(FLUSH_BYTES, task.threads)
         self._right: list[Any] | None = None
         self._digests: dict[Schedule, str] = {}
 
@@ -109,8 +104,8 @@ class Bench:
                 self._right = self._results(self.connected(self.kernel(self.space.default)))
             run = self.connected(self.kernel(schedule))
             self._check(self._results(run))
-            warm, cold = self._seconds(run)
-        return Timed(warm, cold, digest, perf_counter() - start)
+            cold, warm = cold_and_warm(self.backend, self.task.threads, run, self._flush)
+        return Timed(max(1e-9, warm), max(1e-9, cold), digest, perf_counter() - start)
 
     def _results(self, run: Callable[[], None]) -> list[Any]:
         """All arrays after one run on fresh ones: a call may also write to its inputs."""
@@ -135,31 +130,6 @@ class Bench:
                 raise Wrong(
                     f"array {i} differs by {off:.3g} from the default schedule's, up to {largest:.3g}"
                 )
-
-    def _seconds(self, run: Callable[[], None]) -> tuple[float, float]:
-        """Medians in the cache and out of it; those of the first half of the runs warm it up."""
-        backend, threads = self.backend, self.task.threads
-
-        def timed(times: int = 1) -> float:
-            backend.rouse(threads)
-
-            def several() -> None:
-                for _ in range(times):
-                    run()
-
-            return backend.seconds_of(several) / times
-
-        first = timed()
-        times = max(1, int(SAMPLE_S / max(first, 1e-7)))
-        warm: list[float] = []
-        least = LEAST_RUNS if first < SLOW_S else 2
-        while len(warm) < least or (len(warm) < MOST_RUNS and sum(warm) * times < RUNS_S):
-            warm.append(timed(times))
-        cold = []
-        for _ in range(2):
-            np.add(self._flush, 1, out=self._flush)
-            cold.append(timed())
-        return max(1e-9, median(warm[len(warm) // 2 :])), max(1e-9, min(cold))
 
 
 def main(fd: int, cores: list[int]) -> None:

@@ -35,15 +35,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import mean, median
-from threading import Thread
 from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...backends import bind_call
-from ...backends.filled import fill
 from ...backends.lower import Call
+from ...backends.timed_call import cold_and_warm, fill, Flush
 from ...core.bytesize import format_bytes
 from ...memplan import MemoryPlan
 from ...memplan.cost.device import MEASURED
@@ -59,10 +58,7 @@ from .rehearsal import can_be_run, Rehearsal
 from .timings import Cache, Seconds, Timings
 from .trials import in_turns
 
-ROUNDS = 5  # in which all calls take turns: once out of the cache, then
-AGAIN = 10  # times at most in the cache, and
-LEAST_AGAIN = 4  # times where they take CALL_S together
-CALL_S = 0.01
+ROUNDS = 5  # in which all calls take turns
 TOTAL_S = 60.0  # for one network; what is not measured by then keeps its scaled model
 FLUSH = 2  # multiple of the cache's size that is touched before a cold run
 LEAST_FLUSH = 8 * 2**20  # bytes, if no cache is visible
@@ -310,7 +306,8 @@ def _time_call(lowered: Lowered, c: int, flush: Flush) -> Seconds | None:
         return None
     try:
         run, kept = _scratch_call(lowered, c)
-        pair = _pair(lowered, run, flush)
+        threads = lowered.threads if lowered.tuned else 1
+        pair = Seconds(*cold_and_warm(lowered.backend, threads, run, flush))
         del kept
         return pair
     except Exception:  # arbitrary values may not suit a kernel
@@ -353,43 +350,7 @@ def _scratch_call(lowered: Lowered, c: int) -> tuple[Callable[[], None], list[An
     return run, [*arrays.values(), block, rng]
 
 
-def _pair(lowered: Lowered, run: Callable[[], None], flush: Flush) -> Seconds:
-    """Seconds out of the cache and in it, after a first run."""
-    backend, threads = lowered.backend, lowered.threads if lowered.tuned else 1
-
-    def timed() -> float:
-        backend.rouse(threads)
-        return backend.seconds_of(run)
-
-    run()
-    flush()
-    cold = timed()
-    warm: list[float] = []
-    while len(warm) < LEAST_AGAIN or (len(warm) < AGAIN and sum(warm) < CALL_S):
-        warm.append(timed())
-    return Seconds(cold, median(warm[len(warm) // 2 :]))
-
-
 def _medians(pairs: Sequence[Seconds]) -> Seconds:
     """Medians of both; a call in the cache is never slower than out of it."""
     cold, warm = (median(pair[n] for pair in pairs) for n in (0, 1))
     return Seconds(cold, min(cold, warm))
-
-
-class Flush:
-    """Evicts the content of the cache by writing `nbytes`, on `threads` cores: each may have its own."""
-
-    def __init__(self, nbytes: int, threads: int) -> None:
-        self._parts = np.array_split(np.ones(nbytes // 8), threads)
-
-    def __call__(self) -> None:
-        threads = [Thread(target=self._write, args=(part,)) for part in self._parts[1:]]
-        for thread in threads:
-            thread.start()
-        self._write(self._parts[0])
-        for thread in threads:
-            thread.join()
-
-    @staticmethod
-    def _write(part: np.ndarray) -> None:
-        np.add(part, 1, out=part)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.filled import fill
+from ...backends.timed_call import fill
 from ...memplan import MemoryPlan
 from ..plan.lower import Call, Lowered
 from ..plan.step import Key

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.filled import fill
+from ...backends.timed_call import fill
 from ...core import cpu
 from ...engine import get_engine, unwatched, Var
 from ...memplan import MemoryPlan, RUN

@@ -100,7 +100,7 @@ class BindRequest:
 
 
 def schedules_of(records: str | Records | None) -> Records | None:
-    """What a file of records says when a program is bound. Raises BindError for what names no file."""
+    """The records of a file when a program is bound. Raises BindError for what names no file."""
     if records is None:
         records = config.records()
     if records is None or isinstance(records, Records):

@@ -115,8 +115,8 @@ def read(module: Any, program: Any) -> tuple[ProgramReader, list[Any]]:
 
 
 def _as_written(first: ProgramReader, last: ProgramReader) -> list[tuple[Place, str]]:
-    """What cannot be converted, by the operators that the module calls: those of `first` of which something
-    is left in `last` that cannot be, after they are decomposed.
+    """The nodes that cannot be converted, by the operators that the module calls: those of `first` of which
+    something is left in `last` that cannot be, after they are decomposed.
     """
     left = {place.origin for place, _ in last.failures}
     return [f for f in first.failures if f[0].origin in left] or last.failures

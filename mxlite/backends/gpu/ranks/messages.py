@@ -24,7 +24,7 @@ from ..handwritten.dense_casts import cast_all
 from ..handwritten.elements import fill
 from ..handwritten.ordered_sum import ordered_sum
 from ..runtime.device import one_after_other, Run
-from ..vendor.nccl import Part, Peers
+from ..vendor.nccl import Message, Peers
 
 WINDOW = Window(16, False)
 
@@ -42,7 +42,7 @@ class Messages(Collectives):
         self.rank, self.size, self.library = peers.rank, peers.size, peers.library
         self._runs: list[Run] = []
         self._copies: list[tuple[Any, Any]] = []  # not yet launched
-        self._group = Group(device, peers)
+        self._group = MessageGroup(device, peers)
 
     def run(self) -> Run:
         """The call that does all that was told."""
@@ -89,7 +89,7 @@ class Messages(Collectives):
 
     def _leave(self) -> None:
         """Let the messages leave that were told so far."""
-        group, self._group = self._group, Group(self._device, self._peers)
+        group, self._group = self._group, MessageGroup(self._device, self._peers)
         if group.own:
             self.then(cast_all(self._device, group.own))
         if group.sends or group.receives:
@@ -101,24 +101,24 @@ class Messages(Collectives):
             self._runs.append(cast_all(self._device, copies))
 
 
-class Group:
+class MessageGroup:
     """Messages that leave together; a call puts them on the current stream. `own` stays here: (to, from)."""
 
     __slots__ = ("_device", "_peers", "own", "receives", "sends")
 
     def __init__(self, device: Any, peers: Peers) -> None:
         self._device, self._peers = device, peers
-        self.sends: list[Part] = []
-        self.receives: list[Part] = []
+        self.sends: list[Message] = []
+        self.receives: list[Message] = []
         self.own: list[tuple[Any, Any]] = []
 
     def send(self, array: Any, peer: int) -> None:
         if array.size:
-            self.sends.append(Part(self._device.address(array), array.nbytes, peer))
+            self.sends.append(Message(self._device.address(array), array.nbytes, peer))
 
     def receive(self, array: Any, peer: int) -> None:
         if array.size:
-            self.receives.append(Part(self._device.address(array), array.nbytes, peer))
+            self.receives.append(Message(self._device.address(array), array.nbytes, peer))
 
     def test(self) -> bool:
         """True: what comes behind it on its stream finds it complete."""

@@ -58,7 +58,7 @@ class Driver(Protocol):
         """CuPy's module of NCCL, or what works like it. Raises DeviceError if there is none."""
 
     def place(self) -> tuple[str, int]:
-        """Where the device is in its machine, equal for two processes that use the same one; and how many
+        """The device's place in its machine, equal for two processes that use the same one; and how many
         devices this process sees.
         """
 

@@ -44,7 +44,7 @@ def in_words(version: int) -> str:
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
-class Part(NamedTuple):
+class Message(NamedTuple):
     """`nbytes` at `address` that go to rank `peer`, or come from it."""
 
     address: int
@@ -68,7 +68,7 @@ class Peers:
             self._comm = _called(nccl.NcclCommunicator, size, signed, rank)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._comm))  # see above
 
-    def exchange(self, sends: Sequence[Part], receives: Sequence[Part], stream: int) -> None:
+    def exchange(self, sends: Sequence[Message], receives: Sequence[Message], stream: int) -> None:
         """Put these messages on a stream. Those between two ranks are matched in their order."""
         comm, byte = self._comm, self._nccl.NCCL_UINT8
         _called(self._nccl.groupStart)
@@ -82,7 +82,7 @@ class Peers:
 
 
 def new_identity(nccl: Any) -> bytes:
-    """What the communicators of one job have in common: ID_BYTES bytes, made by one rank."""
+    """The ID_BYTES bytes that the communicators of one job have in common, made by one rank."""
     return bytes(n & 255 for n in _called(nccl.get_unique_id))
 
 

@@ -138,7 +138,7 @@ def dropout(n: TorchNode) -> GraphValue:
 
 
 _FLOOR = -1.7580993408473766
-"""What selu tends to, which alpha dropout puts in the place of what it drops."""
+"""The limit of selu, which alpha dropout puts in the place of what it drops."""
 
 
 def alpha_dropout(n: TorchNode) -> GraphValue:

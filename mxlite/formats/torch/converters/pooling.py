@@ -17,7 +17,7 @@ from ..node import TorchNode
 from .convolution import per_axis
 
 
-class Windows(NamedTuple):
+class PoolWindows(NamedTuple):
     """The windows of a pooling, by axis."""
 
     kernel: tuple[int, ...]
@@ -26,7 +26,7 @@ class Windows(NamedTuple):
     dilation: tuple[int, ...]
 
     @classmethod
-    def of(cls, n: TorchNode, rank: int) -> Windows:
+    def of(cls, n: TorchNode, rank: int) -> PoolWindows:
         kernel = per_axis(n.plain("kernel_size"), rank)
         return cls(
             kernel,
@@ -36,7 +36,7 @@ class Windows(NamedTuple):
         )
 
     def lacks(self, lengths: Shape) -> list[int]:
-        """What the last window of `ceil_mode` reaches beyond; one that begins in the pad is left out."""
+        """Elements that the last windows of `ceil_mode` lack; one that begins in the pad is left out."""
         more = []
         for d, k, s, p, step in zip(lengths, *self):
             k = (k - 1) * step + 1
@@ -64,7 +64,7 @@ def _pooled(kind: str, rank: int) -> Callable[[TorchNode], GraphValue]:
         b, x = n.builder, n["self"]
         alone = x.rank == rank + 1
         x = b.reshape(x, (1, *x.shape)) if alone else x
-        windows = Windows.of(n, rank)
+        windows = PoolWindows.of(n, rank)
         more = windows.lacks(x.shape[2:]) if n.plain("ceil_mode", False) else [0] * rank
         out = _averages(n, x, windows, more) if kind == "avg" else _maxima(x, windows, more)
         return b.reshape(out, out.shape[1:]) if alone else out
@@ -72,7 +72,7 @@ def _pooled(kind: str, rank: int) -> Callable[[TorchNode], GraphValue]:
     return convert
 
 
-def _averages(n: TorchNode, x: GraphValue, windows: Windows, more: list[int]) -> GraphValue:
+def _averages(n: TorchNode, x: GraphValue, windows: PoolWindows, more: list[int]) -> GraphValue:
     b, whole, divisor = n.builder, bool(n.plain("count_include_pad", True)), n.plain("divisor_override")
     how = dict(kernel=windows.kernel, stride=windows.stride, pad=windows.pad)
     if divisor is None and not any(more):
@@ -88,7 +88,7 @@ def _averages(n: TorchNode, x: GraphValue, windows: Windows, more: list[int]) ->
     return b.binary("mul", out, b.constant(reduce(np.multiply.outer, shares), x.dtype))
 
 
-def _maxima(x: GraphValue, windows: Windows, more: list[int]) -> GraphValue:
+def _maxima(x: GraphValue, windows: PoolWindows, more: list[int]) -> GraphValue:
     x = padded(x, [(0, 0), (0, 0), *((0, m) for m in more)], fill=float("-inf"))
     if all(d == 1 for d in windows.dilation):
         how = dict(kernel=windows.kernel, stride=windows.stride, pad=windows.pad)
@@ -118,7 +118,7 @@ def _with_places(rank: int) -> Callable[[TorchNode], tuple[Any, ...]]:
 
 def _places_of_maxima(n: TorchNode, out: GraphValue, rank: int) -> GraphValue:
     """The windows are read as a whole, K elements for each of O results, and their largest elements found."""
-    b, x, windows = n.builder, n.builder.op("BlockGrad", n["self"]), Windows.of(n, rank)
+    b, x, windows = n.builder, n.builder.op("BlockGrad", n["self"]), PoolWindows.of(n, rank)
     lead, lengths, counts = x.shape[:-rank], x.shape[-rank:], out.shape[-rank:]
     results, elements = (np.indices(s).reshape(rank, -1) for s in (counts, windows.kernel))
     at = [

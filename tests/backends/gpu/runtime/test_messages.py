@@ -10,7 +10,7 @@ from mxlite import comm
 from mxlite.backends.gpu.ranks.messages import Messages, WINDOW
 from mxlite.backends.gpu.runtime.cuda_device import CudaDevice
 from mxlite.backends.gpu.runtime.driver import DriverError
-from mxlite.backends.gpu.vendor.nccl import Part, Peers
+from mxlite.backends.gpu.vendor.nccl import Message, Peers
 from mxlite.comm import ordered_sum
 from mxlite.core import bfloat16
 from tests.emulators.emulated_driver import EmulatedDriver
@@ -120,7 +120,7 @@ def pair():
 
 def exchange(device, array, send, receive, stream=None):
     peer, a = 1 - device.index, array.address
-    sends, receives = ([Part(a + at, n, peer) for at, n in listed] for listed in (send, receive))
+    sends, receives = ([Message(a + at, n, peer) for at, n in listed] for listed in (send, receive))
     with device.active():
         device.peers.exchange(sends, receives, stream or device.stream)
 

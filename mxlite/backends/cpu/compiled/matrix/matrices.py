@@ -12,9 +12,9 @@ a few rows keeps its sums in registers:
             for K by depth: copy B                       registers += tile x panel
                 for rows of A by block_rows: copy A
 
-All that is free in this is a `Schedule`: sizes of tiles and blocks, the order of the two loops at the right,
-and if A or B is read where it lies instead, where its numbers are float32. B then needs contiguous rows.
-Blocks are no wider or higher than a thread's share of C.
+All that is free in this is a `MatricesSchedule`: sizes of tiles and blocks, the order of the two loops at the
+right, and if A or B is read where it lies instead, where its numbers are float32. B then needs contiguous
+rows. Blocks are no wider or higher than a thread's share of C.
 
 While a block is multiplied, the next one to be copied is prefetched, so that a product of few columns does
 not wait for memory. Numbers of 16 bits are cast by the copies; a norm of A or B, a factor and a shift for
@@ -36,7 +36,7 @@ from ..codegen.emitter import width
 from ..codegen.ir import Value
 from ..codegen.routine import Int, Program, Routine
 from .panel import Panel, panel_routine
-from .schedule import MatricesForm, Schedule
+from .schedule import MatricesForm, MatricesSchedule
 from .transposition import transposed
 
 AHEAD_ROWS = 16  # rows of an addend that are prefetched ahead of a copy
@@ -54,14 +54,14 @@ BLOCK_ROWS, BLOCK_COLUMNS, SUM_ROWS = (
 COUNT = 27
 
 
-def most_of(schedule: Schedule, m: int, n: int, threads: int) -> tuple[int, int]:
+def most_of(schedule: MatricesSchedule, m: int, n: int, threads: int) -> tuple[int, int]:
     """Rows and columns of C that a thread has at most."""
     if schedule.by_rows:
         return min(m, -(-m // schedule.rows // threads) * schedule.rows), n
     return m, min(n, -(-n // schedule.panel // threads) * schedule.panel)
 
 
-def pieces(form: MatricesForm, s: Schedule, m: int, n: int) -> tuple[int, int, int, int]:
+def pieces(form: MatricesForm, s: MatricesSchedule, m: int, n: int) -> tuple[int, int, int, int]:
     """Bytes of scratch of one thread that has m rows and n columns: a block of B, one of A, a row, sums."""
     panel = Panel.of(form.a_turned, s)
     across = -(-min(n, s.block_columns) // s.panel) if s.packs_b else 0
@@ -71,7 +71,7 @@ def pieces(form: MatricesForm, s: Schedule, m: int, n: int) -> tuple[int, int, i
 
 
 @functools.lru_cache(maxsize=256)
-def code(form: MatricesForm, schedule: Schedule) -> native.Code:
+def code(form: MatricesForm, schedule: MatricesSchedule) -> native.Code:
     """The code with one function, `multiply`."""
     p = Program()
     _Multiply(p, form, schedule)
@@ -93,7 +93,7 @@ class _Block(NamedTuple):
 
 
 class _Multiply:
-    def __init__(self, p: Program, form: MatricesForm, schedule: Schedule) -> None:
+    def __init__(self, p: Program, form: MatricesForm, schedule: MatricesSchedule) -> None:
         self.form, self.schedule = form, schedule
         self.tiles = Panel.of(form.a_turned, schedule)
         assert not (form.line == "a" and form.a_turned) and not (form.line == "b" and form.b_turned)

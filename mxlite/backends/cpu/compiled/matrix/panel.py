@@ -10,7 +10,7 @@ from ..codegen.emitter import width
 from ..codegen.ir import Value
 from ..codegen.register_tile import Factors, multiplied
 from ..codegen.routine import Int, Program, Routine
-from .schedule import Schedule
+from .schedule import MatricesSchedule
 
 _SIZES = (8, 6, 4, 2, 1)
 """Rows of tiles for what is left of a block."""
@@ -31,7 +31,7 @@ class Panel(NamedTuple):
     reach: int
 
     @classmethod
-    def of(cls, turned: bool, s: Schedule) -> Panel:
+    def of(cls, turned: bool, s: MatricesSchedule) -> Panel:
         """The part of a schedule."""
         return cls(turned, s.rows, s.vectors, s.unroll, s.depth, s.packs_a, s.packs_b, s.ahead, s.reach)
 
@@ -47,7 +47,7 @@ class Panel(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Of the panel in a block of B."""
+        """Bytes of the panel in a block of B."""
         return 4 * self.vectors * width() * self.depth
 
     @property

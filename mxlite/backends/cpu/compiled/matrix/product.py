@@ -18,7 +18,7 @@ from ...runtime.threads import num_threads
 from ..calls.team import call, threads_for, usable
 from ..codegen.emitter import storable
 from . import matrices as code
-from .schedule import default, MatricesForm, Schedule, Task
+from .schedule import default, MatricesForm, MatricesSchedule, MatricesTask
 
 _byte = np.dtype("uint8")
 
@@ -41,7 +41,7 @@ def product(
     bias: DType | None = None,
     adds: bool = False,
     line: Line | None = None,
-    schedule: Schedule | None = None,
+    schedule: MatricesSchedule | None = None,
 ) -> Product | None:
     """x (M, K) @ y (K, N), with a contiguous row of N numbers of type `bias` added, or `out` itself.
 
@@ -76,7 +76,7 @@ def _made(
     bias: DType | None,
     adds: bool,
     line: Line | None,
-    schedule: Schedule | None,
+    schedule: MatricesSchedule | None,
 ) -> Product:
     (m, k), n = x.shape, y.shape[1]
     kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
@@ -84,7 +84,7 @@ def _made(
     if line is not None:
         form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu, addend=line.addend)
     threads = threads_for(4 * m * n * k // 16)  # a vector is multiplied about as fast as it is moved
-    task = Task(form, m, n, k)
+    task = MatricesTask(form, m, n, k)
     s = default(task, threads) if schedule is None else schedule
     if not s.allows(task):
         raise RangeError(

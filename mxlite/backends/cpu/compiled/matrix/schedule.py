@@ -9,19 +9,20 @@ equal `depth` give the same bits: nothing else changes the order of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product as every
 from typing import NamedTuple
 
-from .....core.errors import FormatError
 from ..codegen import tile
 from ..codegen.emitter import width
 
 NEAR_NBYTES = 32 << 10
-"""Bytes of a core's first cache."""
+"""Bytes of a core's first cache, as is usual. They are not read from this CPU: the order of sums follows from
+them, and is to be the same on all.
+"""
 CACHE_NBYTES = 1 << 20
-"""Bytes of a core's second cache."""
+"""Bytes of a core's second cache, as is usual; for the same reason not this CPU's."""
 FAR_CYCLES = 256
 """Cycles until a number arrives from the last cache, about, if others wait, too."""
 FEW_TILES = 3
@@ -62,7 +63,7 @@ class MatricesForm(NamedTuple):
         return self.b == "float32" and self.line != "b" and not self.b_turned
 
 
-class Task(NamedTuple):
+class MatricesTask(NamedTuple):
     """A product: its form and its sizes."""
 
     form: MatricesForm
@@ -72,7 +73,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class MatricesSchedule:
     """How a product is computed. All fields are whole numbers; those of 0 and 1 say no and yes.
 
     rows, vectors: of the tile of C that stays in registers; a panel of B is `vectors` wide. unroll: steps of
@@ -98,25 +99,12 @@ class Schedule:
     ahead: int
     reach: int
 
-    def as_dict(self) -> dict[str, int]:
-        """The fields by name."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, numbers: Mapping[str, int]) -> Schedule:
-        """The schedule with these fields. Raises FormatError if they are not those of a schedule."""
-        names = {f.name for f in fields(cls)}
-        if set(numbers) != names or not all(type(x) is int for x in numbers.values()):
-            wanted = ", ".join(f.name for f in fields(cls))
-            raise FormatError(f"A schedule has the whole numbers {wanted}, but found {dict(numbers)}.")
-        return cls(**numbers)
-
     @property
     def panel(self) -> int:
         """Columns of a panel."""
         return self.vectors * width()
 
-    def allows(self, task: Task) -> bool:
+    def allows(self, task: MatricesTask) -> bool:
         """True if there is a kernel of this schedule for a task."""
         return (
             1 <= self.rows <= most_rows(self.vectors)
@@ -148,7 +136,7 @@ def depth_of(k: int) -> int:
     return depth
 
 
-def default(task: Task, threads: int) -> Schedule:
+def default(task: MatricesTask, threads: int) -> MatricesSchedule:
     """The schedule of a product that nothing else is known of.
 
     B is read where it lies if so few rows meet it that they are done before a copy would be: as many numbers
@@ -160,20 +148,20 @@ def default(task: Task, threads: int) -> Schedule:
         rows = _even(task.m, vectors)
         panel = vectors * width()
         depth = _whole(NEAR_NBYTES // (4 * panel), LEAST_DEPTH)
-        return Schedule(
+        return MatricesSchedule(
             rows, vectors, unroll=4, depth=depth,
             block_rows=_whole(ROWS, rows), block_columns=-(-task.n // panel) * panel,
             packs_a=1, packs_b=0, by_tiles=0, by_rows=by_rows, ahead=0, reach=_reach(rows, vectors),
         )  # fmt: skip
     rows, vectors = most_rows(2), 2
-    return Schedule(
+    return MatricesSchedule(
         rows, vectors, unroll=4, depth=depth_of(task.k),
         block_rows=_whole(ROWS, rows), block_columns=_whole(COLUMNS, vectors * width()),
         packs_a=1, packs_b=1, by_tiles=0, by_rows=by_rows, ahead=AHEAD, reach=0,
     )  # fmt: skip
 
 
-def legal(task: Task, threads: int) -> Iterator[Schedule]:
+def legal(task: MatricesTask, threads: int) -> Iterator[MatricesSchedule]:
     """The schedules of a product that may be fast, some hundreds to some thousands in one fixed order: the
     default, and then others."""
     form, first = task.form, default(task, threads)
@@ -193,7 +181,7 @@ def legal(task: Task, threads: int) -> Iterator[Schedule]:
             reaches = (0,) if packs_b else (0, _reach(rows, vectors), 2 * _reach(rows, vectors))
             for more in every((2, 4, 8), high, wide, orders, shared, aheads, reaches):
                 unroll, block_rows, block_columns, by_tiles, by_rows, ahead, reach = more
-                found = Schedule(
+                found = MatricesSchedule(
                     rows, vectors, unroll, depth, block_rows, block_columns, packs_a, packs_b, by_tiles,
                     by_rows, ahead, reach,
                 )  # fmt: skip

@@ -21,7 +21,7 @@ from ....nests.nest import Nest, Nests, PlacedNest
 from ...onednn.primitive import address_of
 from ..calls import team
 from ..codegen.emitter import Module, storable, width
-from .schedule import Schedule, schedule_of
+from .schedule import NestSchedule, schedule_of
 from .writer import NestWriter
 
 _FREE = frozenset({"load", "constant", "number", "index", "broadcast"})
@@ -38,7 +38,7 @@ class Loops:
     `schedules` has one for each nest; the default ones unless given.
     """
 
-    def __init__(self, nests: Nests, schedules: Sequence[Schedule] | None = None) -> None:
+    def __init__(self, nests: Nests, schedules: Sequence[NestSchedule] | None = None) -> None:
         self.nests = nests
         self.schedules = tuple(schedules or map(schedule_of, nests.nests))
         self.threads = team.threads_for(_nbytes(nests))
@@ -149,7 +149,7 @@ def _nbytes(nests: Nests) -> int:
     return total
 
 
-def _division(placed: PlacedNest, schedule: Schedule, threads: int) -> tuple[int, int]:
+def _division(placed: PlacedNest, schedule: NestSchedule, threads: int) -> tuple[int, int]:
     """Elements of the last axis in a unit; the parts of sums, or those of the innermost axis."""
     facts, lengths = facts_of(placed.nest), placed.lengths
     piece = _piece(placed, schedule, threads, facts.inner is None)
@@ -162,7 +162,7 @@ def _division(placed: PlacedNest, schedule: Schedule, threads: int) -> tuple[int
     return piece, min(inner, ceil(parts / threads) * threads) if units * parts % threads else parts
 
 
-def _piece(placed: PlacedNest, schedule: Schedule, threads: int, evenly: bool) -> int:
+def _piece(placed: PlacedNest, schedule: NestSchedule, threads: int, evenly: bool) -> int:
     """Elements of the last axis in a unit; `evenly`: so that threads have equally many units."""
     nest, last = placed.nest, placed.lengths[-1]
     if not nest.kept[-1]:
@@ -182,7 +182,7 @@ def _piece(placed: PlacedNest, schedule: Schedule, threads: int, evenly: bool) -
 
 
 @functools.lru_cache(maxsize=1024)
-def _code(nests: tuple[tuple[Nest, Schedule], ...]) -> native.Code:
+def _code(nests: tuple[tuple[Nest, NestSchedule], ...]) -> native.Code:
     module = Module()
     f = module.function("nests")
     slot = 0

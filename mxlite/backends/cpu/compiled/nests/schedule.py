@@ -47,7 +47,7 @@ _CARRIES = frozenset({*REDUCTIONS, "scan"})
 
 
 @dataclass(frozen=True)
-class Schedule:
+class NestSchedule:
     """What the code of a nest depends on besides the nest itself.
 
     `in_blocks`: more than BLOCK numbers along the vectors' axis are reduced. `rows`: kept points at a time,
@@ -67,7 +67,7 @@ def joins(nest: Nest) -> bool:
     return any(step[0] in _CARRIES for step in nest.steps)
 
 
-def schedule_of(placed: PlacedNest) -> Schedule:
+def schedule_of(placed: PlacedNest) -> NestSchedule:
     """The schedule of a nest, as far as registers and the cache have room."""
     nest, lengths = placed.nest, placed.lengths
     few, reduces = len(nest.steps) <= 4, joins(nest)
@@ -81,4 +81,4 @@ def schedule_of(placed: PlacedNest) -> Schedule:
         columns = 8 if few else 4 if len(nest.steps) <= 12 else 2
         while columns > 1 and columns * width() > lengths[-1]:
             columns //= 2
-    return Schedule(not nest.kept[-1] and lengths[-1] > BLOCK, rows, columns)
+    return NestSchedule(not nest.kept[-1] and lengths[-1] > BLOCK, rows, columns)

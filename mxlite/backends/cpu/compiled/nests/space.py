@@ -11,7 +11,7 @@ from ....base import ChosenKernel
 from ....nests.features import nest_features
 from ....nests.nest import Nests, PlacedNest
 from ..codegen.emitter import width
-from .schedule import joins, Schedule, schedule_of
+from .schedule import joins, NestSchedule, schedule_of
 
 ROWS = (1, 2, 4, 8, 16)
 COLUMNS = (1, 2, 4, 8, 16)
@@ -25,10 +25,10 @@ class NestSpace:
     """A `Space` of three knobs for each nest; `made` makes the kernel of some schedules."""
 
     nests: Nests
-    made: Callable[[Sequence[Schedule]], ChosenKernel]
+    made: Callable[[Sequence[NestSchedule]], ChosenKernel]
 
     @cached_property
-    def _defaults(self) -> list[Schedule]:
+    def _defaults(self) -> list[NestSchedule]:
         return [schedule_of(p) for p in self.nests.nests]
 
     @property
@@ -62,17 +62,17 @@ class NestSpace:
         return [x for _, own in found[:2] for x in own]
 
     @staticmethod
-    def _knobs(schedules: Sequence[Schedule]) -> tuple[int, ...]:
+    def _knobs(schedules: Sequence[NestSchedule]) -> tuple[int, ...]:
         return tuple(x for s in schedules for x in (s.rows, s.columns, s.unroll))
 
-    def _schedules_of(self, knobs: tuple[int, ...]) -> list[Schedule]:
+    def _schedules_of(self, knobs: tuple[int, ...]) -> list[NestSchedule]:
         return [
             replace(s, rows=knobs[3 * k], columns=knobs[3 * k + 1], unroll=knobs[3 * k + 2])
             for k, s in enumerate(self._defaults)
         ]
 
 
-def _schedules(placed: PlacedNest) -> Iterator[Schedule]:
+def _schedules(placed: PlacedNest) -> Iterator[NestSchedule]:
     """The schedules of one nest: sums over kept points vary in their rows, reductions in their columns."""
     usual, nest = schedule_of(placed), placed.nest
     rows: tuple[int, ...] = (usual.rows,)

@@ -12,7 +12,7 @@ from ..codegen.emit import emit
 from ..codegen.emitter import Function
 from ..codegen.ir import FLOAT, I64, Operand as Int, Value, zero
 from .scan import carried_on, Scan, scans_of
-from .schedule import BLOCK, Reduction, REDUCTIONS, Schedule
+from .schedule import BLOCK, NestSchedule, Reduction, REDUCTIONS
 
 ROWS = 128  # that are added up before they are added to the rest
 _SLOW = frozenset({"div", "sqrt", "rsqrt"})  # which take longer for more lanes: of equal ones one is enough
@@ -42,7 +42,7 @@ class NestWriter:
     summed and added to, strides of gathered places, constants.
     """
 
-    def __init__(self, f: Function, nest: Nest, schedule: Schedule, slot: int) -> None:
+    def __init__(self, f: Function, nest: Nest, schedule: NestSchedule, slot: int) -> None:
         self.f, self.nest, self.facts, self.schedule = f, nest, facts_of(nest), schedule
         rank = len(nest.kept)
         self.lengths = [f.integer(slot + k) for k in range(rank)]

@@ -14,7 +14,7 @@ from ....nests.nest import Nests
 from ....nests.program import Arrays, nests_for
 from ...compiled import storable, usable
 from ...compiled.nests import Loops, NestSpace
-from ...compiled.nests.schedule import Schedule
+from ...compiled.nests.schedule import NestSchedule
 from ...kernel_row import GENERATED, kernel_rows, LATER
 from ...onednn import in_turn
 from ...onednn.primitive import address_of
@@ -28,7 +28,7 @@ def _row(r: Request) -> ChosenKernel | None:
     if nests is None or (is_elementwise(r.op) and (r.op.forward_op is None or not nests.reduces)):
         return None  # which are kernels of elements
 
-    def made(schedules: Sequence[Schedule]) -> ChosenKernel:
+    def made(schedules: Sequence[NestSchedule]) -> ChosenKernel:
         """The kernel with these schedules of its nests; calls without some outputs have the usual ones."""
 
         def written(some: Nests) -> Linked:
