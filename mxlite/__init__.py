@@ -122,6 +122,7 @@ if _typing.TYPE_CHECKING:
         kvstore as kvstore,
         misc as misc,
         model as model,
+        registry_functions,
         rnn as rnn,
     )
     from .module.initial import initializer as initializer
@@ -137,6 +138,7 @@ if _typing.TYPE_CHECKING:
     mon = monitor
     viz = visualization
     img = image
+    registry = registry_functions
 
 _LATER = {
     "callback": "module.watch.callback",
@@ -170,6 +172,7 @@ _LATER = {
     "optimizer": "module.optim.optimizer",
     "profiler": "profiler",
     "recordio": "io.recordio",
+    "registry": "module.registry_functions",
     "rnn": "module.rnn",
     "runtime": "tools.runtime",
     "test_utils": "test_utils",
@@ -191,6 +194,8 @@ _FINDER.add(
             "autograd": "symbol.autograd",
             "base": "core",
             "context": "ndarray.context",
+            "contrib.amp": "module.amp_names",
+            "contrib.amp.amp": "module.amp_names",
             "contrib.autograd": "ndarray.gradients.old_autograd",
             "contrib.io": "io.loader_iter",
             "contrib.onnx": "formats.onnx",

@@ -1,7 +1,8 @@
 """`import mxnet` that gives mxlite: the same module objects under a second name.
 
-`stand_in("mxnet")` puts mxlite and its modules into `sys.modules` under that name, and `core/finder.py`
-answers for those imported later. A module is loaded once, so `mxnet.io.NDArrayIter is mxlite.io.NDArrayIter`.
+`stand_in("mxnet")` puts mxlite's modules into `sys.modules` under that name, and `core/finder.py` answers for
+those imported later. A module is loaded once, so `mxnet.io.NDArrayIter is mxlite.io.NDArrayIter`. The package
+itself is a `StandIn`, which has a version of its own.
 
 `python -m mxlite alias` writes a package of two lines that calls it (`write`): programs then run unchanged.
 """
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .errors import StateError
 from .finder import FINDER
@@ -27,13 +28,39 @@ from mxlite.core.alias import stand_in
 stand_in("{NAME}")
 '''
 _REAL = __name__.partition(".")[0]
+INTERFACE = "1.9.1"
+"""The release of MXNet whose interface mxlite has."""
 Value = TypeVar("Value")
 
 
+class StandIn(ModuleType):
+    """A package under another name: it has all that the package has, and is changed with it.
+
+    Only `__version__` is its own, `INTERFACE`: programs such as GluonCV run with certain releases of MXNet
+    alone.
+    """
+
+    def __init__(self, name: str, package: ModuleType) -> None:
+        super().__init__(name, package.__doc__)
+        own = {n: getattr(package, n, None) for n in ("__path__", "__file__", "__spec__")}
+        self.__dict__.update(own, _package=package, __version__=INTERFACE)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_package"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_package"], name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__dict__["_package"], name)
+
+    def __dir__(self) -> list[str]:
+        return dir(self.__dict__["_package"])
+
+
 def stand_in(name: str = NAME) -> ModuleType:
-    """Make mxlite answer to `name` too, in this process; returns mxlite."""
-    package = importlib.import_module(_REAL)
-    sys.modules[name] = package
+    """Make mxlite answer to `name` too, in this process; returns what `import` of that name gives."""
+    package = sys.modules[name] = StandIn(name, importlib.import_module(_REAL))
     for full, module in _renamed(sys.modules, name).items():
         sys.modules.setdefault(full, module)
     FINDER.add({name: _REAL, **_renamed(FINDER.names, name)})

@@ -466,9 +466,8 @@ class Executor:
 
         Names are `fc1_output` for what nodes give, `bn1_mean` and `bn1_var` (1 / std) for the statistics of
         BatchNorm, with `monitor_all` also `fc1_data` for what they read (`relu1_input0` where MXNet has no
-        name
-        for it), before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of what
-        fc1 reads in second place. The array holds that result until the next pass overwrites it.
+        name for it), before it `data` if that is a variable, and `fc1_backward_output1` for the gradient of
+        what fc1 reads in second place. The array holds that result until the next pass overwrites it.
 
         Arrays whose names `pattern` (None: any) matches from the start are kept outside the arena, and the
         program is planned anew for that: `memory_plan` counts them as outputs. So a selective pattern costs

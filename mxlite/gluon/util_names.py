@@ -18,6 +18,8 @@ from ..ndarray import NDArray
 from .blocks.hook_handle import HookHandle as HookHandle
 
 _PIECE = 1 << 20  # bytes
+REPOSITORY = "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/"
+"""Where MXNet's parameters and data sets lay; MXNET_GLUON_REPO in the environment says another place."""
 
 
 def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[NDArray]:
@@ -30,9 +32,8 @@ def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: b
     if (even_split and size % count) or size < count:
         raise ShapeError(
             f"split_data: {size} samples, along axis {batch_axis} of {data.shape}, do not divide into "
-            f"{count} "
-            f"equal parts. Use a batch size that is a multiple of {count}, or even_split=False with at least "
-            f"{count} samples."
+            f"{count} equal parts. Use a batch size that is a multiple of {count}, or even_split=False with at "
+            f"least {count} samples."
         )
     if count == 1:
         return [data]
@@ -106,3 +107,17 @@ def download(
         f"{place} is not there{' with that checksum' if os.path.exists(place) else ''}, and mxlite downloads "
         f"nothing: fetch {url} with another program and put it there."
     )
+
+
+def repo_url() -> str:
+    """The address of the repository, with a slash at its end."""
+    return os.environ.get("MXNET_GLUON_REPO", REPOSITORY).rstrip("/") + "/"
+
+
+def repo_file_url(namespace: str, filename: str) -> str:
+    """The address of a file there."""
+    return f"{repo_url()}{namespace}/{filename}"
+
+
+# MXNet's names, which GluonNLP and other libraries import.
+_get_repo_url, _get_repo_file_url = repo_url, repo_file_url

@@ -6,7 +6,7 @@ import inspect
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, cast, Generic, TypeVar
+from typing import Any, cast, ClassVar, Generic, TypeVar
 
 from ..core.errors import ArgumentError, nearest, OpAttributeError, UnknownNameError
 
@@ -17,10 +17,18 @@ Class = TypeVar("Class", bound=type)
 class Registry(Generic[T]):
     """Name -> subclass of one base class. Names are matched without regard to case."""
 
+    _made: ClassVar[dict[type, Registry[Any]]] = {}
+
     def __init__(self, kind: str, base: type[T]) -> None:
         self.kind = kind
         self.base = base
         self._classes: dict[str, type[T]] = {}
+        self._made[base] = self
+
+    @classmethod
+    def of(cls, base: type, kind: str) -> Registry[Any]:
+        """The registry of a base class: that of mxlite, or the one made here before, or a new one."""
+        return cls._made[base] if base in cls._made else cls(kind, base)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._classes))

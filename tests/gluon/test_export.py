@@ -99,3 +99,14 @@ def test_a_checkpoint_of_mxnet_gives_mxnets_outputs():
     )
     x, y, expected = (np.load(GOLDEN / "mxnet" / f"lenet-{n}.npy") for n in ("input", "label", "output"))
     np.testing.assert_allclose(block(mx.nd.array(x), mx.nd.array(y)).asnumpy(), expected, atol=1e-5)
+
+
+def test_an_initializer_in_the_attributes_of_a_call_is_not_that_of_its_parameters():
+    """GluonCV writes `attr={"__init__": mx.init.Xavier()}`; MXNet fills both by the usual rules."""
+    data = mx.sym.Variable("data")
+    scale = mx.sym.Variable("scale", init=mx.init.Constant(5), shape=(1,))
+    out = mx.sym.FullyConnected(data, num_hidden=2, name="fc", attr={"__init__": mx.init.Xavier()})
+    block = gluon.SymbolBlock(mx.sym.broadcast_mul(out, scale), data)
+    block.initialize(mx.init.Constant(3))
+    # What a variable says of itself counts.
+    np.testing.assert_array_equal(block(mx.nd.ones((1, 4))).asnumpy(), [[5 * (4 * 3 + 3)] * 2])

@@ -1,5 +1,7 @@
 """Networks of the zoo: names, shapes, sizes."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -89,3 +91,22 @@ def test_parameters_are_read_from_a_local_file(tmp_path):
     net.save_parameters(str(tmp_path / "mobilenet0.25.params"))
     again = vision.get_model("mobilenet0.25", classes=3, pretrained=True, root=str(tmp_path))
     assert np.array_equal(again(x).asnumpy(), out)
+
+
+def test_a_file_that_mxnet_has_left_is_found_by_its_checksum(tmp_path, monkeypatch):
+    from mxlite.gluon.model_zoo import model_store
+
+    old, other = tmp_path / "net-0123abcd.params", tmp_path / "netting-0123abcd.params"
+    other.write_bytes(b"1")
+    with pytest.raises(mx.MXLiteError, match=r"net\.params, which is not there, and mxlite"):
+        model_store.get_model_file("net", str(tmp_path))
+    old.write_bytes(b"2")
+    assert model_store.get_model_file("net", str(tmp_path)) == str(old)
+    monkeypatch.setitem(model_store._model_sha1, "net", hashlib.sha1(b"2").hexdigest())
+    assert model_store.get_model_file("net", str(tmp_path)) == str(old)
+    old.write_bytes(b"3")
+    with pytest.raises(mx.MXLiteError, match=r"abcd\.params, which has another checksum than da4b9237"):
+        model_store.get_model_file("net", str(tmp_path))
+    assert model_store.short_hash("net") == "da4b9237"
+    with pytest.raises(ValueError, match="no checksum of 'netting'"):
+        model_store.short_hash("netting")

@@ -54,8 +54,7 @@ class LossScale:
     """Request of `loss_scale=`: an initial value, and True if it is adjusted automatically.
 
     It is adjusted only if the update is part of the step: halved after an overflow, doubled after `window`
-    good
-    steps, to `largest` at most.
+    good steps, to `largest` at most.
     """
 
     value: float

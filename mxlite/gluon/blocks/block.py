@@ -181,8 +181,7 @@ class Block:
         """Read values that `save_parameters` has written, or by full name those of `collect_params().save`.
 
         UnknownNameError, before anything is changed, if one is missing (unless `allow_missing`) or in the
-        file
-        only (unless `ignore_extra`).
+        file only (unless `ignore_extra`).
         """
         loaded = nd.load(filename)
         if not isinstance(loaded, dict):

@@ -113,7 +113,9 @@ def _settings(about: Mapping[str, str]) -> dict[str, Any]:
     for key in ("lr_mult", "wd_mult"):
         if f"__{key}__" in about:
             found[key] = float(about[f"__{key}__"])
-    if "__init__" in about:
+    # A variable has what `Initializer.dumps` wrote. An initializer among the attributes of an operator's
+    # call, which GluonCV gives, is not for its bias; MXNet leaves it out, too.
+    if about.get("__init__", "").startswith("["):
         found["init"] = about["__init__"]
     return found
 

@@ -23,10 +23,13 @@ from ...core import StateError
 from ...core.errors import ArgumentError
 from ...core.wanted import whole
 from .batchify import default_batchify_fn as default_batchify_fn
+from .multi_worker import made_batch, MultiWorkerIter
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 default_mp_batchify_fn = default_batchify_fn
 """MXNet's name for the one of worker processes, which need no other here."""
+_MultiWorkerIter = MultiWorkerIter
+"""MXNet's name, from which GluonCV's loaders derive."""
 
 
 class DataLoader:
@@ -34,10 +37,8 @@ class DataLoader:
 
     sampler or batch_sampler: the order, instead of `shuffle`.  last_batch: 'keep', 'discard' or 'rollover'.
     batchify_fn: makes a batch of a list of samples; by default it stacks them.  num_workers: processes, or
-    threads
-    with `thread_pool`, that make batches, `prefetch` of them ahead (two for each worker).  timeout: seconds
-    to
-    wait for a batch.  pin_memory has no effect.
+    threads with `thread_pool`, that make batches, `prefetch` of them ahead (two for each worker).  timeout:
+    seconds to wait for a batch.  pin_memory has no effect.
     """
 
     def __init__(
@@ -67,20 +68,20 @@ class DataLoader:
             batch_sampler = BatchSampler(sampler, batch_size, last_batch or "keep")
         elif batch_size is not None or shuffle or sampler is not None or last_batch is not None:
             raise ArgumentError(
-                "DataLoader: batch_sampler decides batches; batch_size, shuffle, sampler and last_batch "
-                "are not "
-                "given beside it."
+                "DataLoader: batch_sampler decides batches; batch_size, shuffle, sampler and last_batch are "
+                "not given beside it."
             )
         self._dataset = dataset
         self._batch_sampler = batch_sampler
-        self._batchify = default_batchify_fn if batchify_fn is None else batchify_fn
+        self._batchify_fn = default_batchify_fn if batchify_fn is None else batchify_fn
+        self._pin_memory = pin_memory
         self._num_workers = whole("DataLoader: num_workers", num_workers, 0)
         self._timeout = timeout
         ahead = 2 * self._num_workers if prefetch is None else whole("DataLoader: prefetch", prefetch, 0)
         self._prefetch = max(ahead, 1)
         self._pool: Executor | None = None
         if self._num_workers:
-            begin = (dataset, self._batchify)
+            begin = (dataset, self._batchify_fn)
             if thread_pool:
                 self._pool = ThreadPoolExecutor(self._num_workers)
             else:
@@ -94,7 +95,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self._pool is None:
-            return (_batch(self._dataset, self._batchify, numbers) for numbers in self._batch_sampler)
+            return (made_batch(n, self._batchify_fn, self._dataset) for n in self._batch_sampler)
         return self._ahead()
 
     def __len__(self) -> int:
@@ -121,7 +122,7 @@ class DataLoader:
                 elif self._is_remote:
                     waiting.append(self._asked(pool, _remote_batch, asked))
                 else:
-                    waiting.append(self._asked(pool, _batch, self._dataset, self._batchify, asked))
+                    waiting.append(self._asked(pool, made_batch, asked, self._batchify_fn, self._dataset))
             if waiting:
                 yield self._got(waiting.popleft())
 
@@ -150,10 +151,6 @@ class DataLoader:
             ) from None
 
 
-def _batch(dataset: Any, make: Callable[[list[Any]], Any], numbers: list[int]) -> Any:
-    return make([dataset[i] for i in numbers])
-
-
 _mine: tuple[Any, Any] | None = None
 """Data set and batchify_fn of this worker process."""
 
@@ -175,7 +172,8 @@ def _end_with_parent() -> None:
 
 def _remote_batch(numbers: list[int]) -> Any:
     assert _mine is not None
-    return _batch(*_mine, numbers)
+    dataset, make = _mine
+    return made_batch(numbers, make, dataset)
 
 
 def _end(pool: Executor) -> None:

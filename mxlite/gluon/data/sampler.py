@@ -69,8 +69,7 @@ class BatchSampler(Sampler):
     """Lists of `batch_size` numbers of another sampler.
 
     last_batch: 'keep' gives the rest as a smaller batch, 'discard' drops it, 'rollover' puts it before the
-    next
-    pass.
+    next pass.
     """
 
     def __init__(self, sampler: Any, batch_size: int, last_batch: str = "keep") -> None:

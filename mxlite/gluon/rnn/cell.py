@@ -64,9 +64,8 @@ class RecurrentCell(Block):
         """The outputs at `length` places, and the states after the last.
 
         inputs: one array in `layout`, or a list of places.  merge_outputs: True for one array of outputs,
-        else a
-        list.  valid_length: (N,) lengths; outputs behind them are 0, and states are those at the last valid
-        place.
+        else a list.  valid_length: (N,) lengths; outputs behind them are 0, and states are those at the last
+        valid place.
         """
         self.reset()
         F = module_of(inputs)

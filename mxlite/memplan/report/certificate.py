@@ -17,8 +17,7 @@ def certificate_of(plan: MemoryPlan) -> str:
     because each buffer keeps its own (strategies "none" and "inplace").
 
     Buffers that are live at the same step need bytes of their own, so the peak of live bytes is a proven
-    bound for
-    the arena of this schedule; another schedule may have another bound.
+    bound for the arena of this schedule; another schedule may have another bound.
     """
     live, placed, least = plan.max_live_bytes, plan.placed_bytes, plan.problem.least_arena
     if placed < least:

@@ -27,10 +27,9 @@ class Monitor:
         module.fit(..., monitor=monitor)            # or install, then tic and toc_print around each batch
 
     Names are those of arguments, of states, `fc1_output` for what nodes give, `bn1_mean` and `bn1_var` (1 /
-    std)
-    for the statistics of BatchNorm, `fc1_backward_output1` for the gradient of what fc1 reads in second
-    place;
-    with `monitor_all` also `fc1_data` for what nodes read, `relu1_input0` where MXNet has no name for it.
+    std) for the statistics of BatchNorm, `fc1_backward_output1` for the gradient of what fc1 reads in second
+    place; with `monitor_all` also `fc1_data` for what nodes read, `relu1_input0` where MXNet has no name for
+    it.
     MXNet also lists gradients that nobody asked for, such as those of the data and the label, whose arrays
     hold no gradient there; they are not listed here.
     stat_func gives an NDArray or a list of them; by default the root of the mean square. `sort`: by name,

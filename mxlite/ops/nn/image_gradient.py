@@ -133,8 +133,7 @@ class ImageGradient(Op):
     grad, chosen, index: (N, *PS, F): the gradient in the result of pooling, the elements of the convolution's
     result that it selected, and their positions;  gamma, beta, mean, var, moving_mean, moving_var: (F,),
     `var` being the inverse standard deviation;  data: (N, *S, C);  sums: (F, C, *K) and patches: (C, *K), of
-    `_image_sums`
-    ->  d_weight: (F, C, *K);  d_gamma, d_beta: (F,).
+    `_image_sums` ->  d_weight: (F, C, *K);  d_gamma, d_beta: (F,).
 
     The statistics are those of the batch, and gamma is not fixed. Moves the moving averages.
     """

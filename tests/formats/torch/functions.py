@@ -86,6 +86,7 @@ GROUPS: dict[str, tuple[tuple[int, ...], Functions]] = {
             "embedding-bag": lambda x: F.embedding_bag(PLACES, x, mode="mean"),
             "unfold": lambda x: x.unfold(1, 3, 2),
             "repeat-interleave": lambda x: x.repeat_interleave(2, 1),
+            "repeat-interleave-of-size": lambda x: x.repeat_interleave(2, 1, output_size=2 * x.shape[1]),
         },
     ),
     "written": (

@@ -2,9 +2,9 @@
 
 It is searched for in this order: the file MXLITE_DNNL_LIB names; `libdnnl.so.3` (`dnnl.dll`) where pip puts
 that of the wheels onednn-cpu-gomp and onednn-cpu-vcomp: the environment's folder, that of the system's
-Python, the
-user's, and else wherever the installed wheel's record says; the system's. It must be of version 3 and use
-OpenMP (or no threads): a SYCL build takes milliseconds a call. Without a library everything runs on numpy.
+Python, the user's, and else wherever the installed wheel's record says; the system's. It must be of version 3
+and use OpenMP (or no threads): a SYCL build takes milliseconds a call. Without a library everything runs on
+numpy.
 
 It uses all instructions that the processor has, unless MXLITE_TARGET or its own ONEDNN_MAX_CPU_ISA says less.
 """

@@ -81,6 +81,7 @@ def repeat_interleaved(n: TorchNode) -> GraphValue:
     if not isinstance(n.plain("repeats"), int):
         raise NotSupportedError("repeats in a tensor make a shape that depends on numbers")
     axis = n.plain("dim")
+    n.plain("output_size")  # it spares PyTorch a sum, and says nothing new
     x = b.reshape(x, (x.size,)) if axis is None else x
     return b.op("repeat", x, repeats=int(n.plain("repeats")), axis=b.axis(axis or 0, x.rank))
 

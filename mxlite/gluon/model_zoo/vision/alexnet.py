@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
-from ..pretrained import filled, HOME
+from ..model_store import filled, HOME
 
 
 class AlexNet(HybridBlock):

@@ -9,7 +9,7 @@ from ....core.errors import RangeError
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
 from ...contrib.nn import Identity
-from ..pretrained import filled, HOME
+from ..model_store import filled, HOME
 from .concurrent import beside, row
 
 _SPECS = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
-from ..pretrained import filled, HOME
+from ..model_store import filled, HOME
 
 _STEPS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
-from ..pretrained import filled, HOME
+from ..model_store import filled, HOME
 
 _STAGES = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),

@@ -11,7 +11,7 @@ from typing import Any
 from ....core.errors import RangeError
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
-from ..pretrained import filled, HOME
+from ..model_store import filled, HOME
 
 
 def _conv3x3(channels: int, strides: int, inside: int) -> nn.Conv2D:

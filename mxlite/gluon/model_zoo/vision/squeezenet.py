@@ -7,7 +7,7 @@ from typing import Any
 from ....core.errors import RangeError
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
-from ..pretrained import filled, HOME
+from ..model_store import filled, HOME
 from .concurrent import beside, row
 
 _STAGES = {

@@ -9,7 +9,7 @@ from ....core.errors import RangeError
 from ....module.initial import initializer
 from ... import nn
 from ...blocks.hybrid_block import HybridBlock
-from ..pretrained import filled, HOME
+from ..model_store import filled, HOME
 
 _LAYERS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 _FILTERS = (64, 128, 256, 512, 512)
