@@ -32,8 +32,8 @@ def split_data(data: NDArray, num_slice: int, batch_axis: int = 0, even_split: b
     if (even_split and size % count) or size < count:
         raise ShapeError(
             f"split_data: {size} samples, along axis {batch_axis} of {data.shape}, do not divide into "
-            f"{count} equal parts. Use a batch size that is a multiple of {count}, or even_split=False with at "
-            f"least {count} samples."
+            f"{count} equal parts. Use a batch size that is a multiple of {count}, or even_split=False with "
+            f"at least {count} samples."
         )
     if count == 1:
         return [data]
