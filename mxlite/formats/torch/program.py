@@ -78,14 +78,15 @@ def _no_custom_gradients(torch: Any) -> Iterator[None]:
     """The tracer steps through an autograd.Function and forgets its backward, and so it does with the hook of
     a tensor: the gradient would be wrong.
 
-    Refused on this thread alone; others may train meanwhile.
+    Those of `torch.library.register_autograd` are no such: their operator stays in the program as a whole, and
+    has a converter or is refused. Refused on this thread alone; others may train meanwhile.
     """
     function, tensor = torch.autograd.Function, torch.Tensor
     apply, hook = function.__dict__["apply"], tensor.__dict__["register_hook"]
     here = threading.get_ident()
 
     def refuse(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if threading.get_ident() != here:
+        if threading.get_ident() != here or cls.__module__ == "torch._library.autograd":
             return apply.__get__(None, cls)(*args, **kwargs)
         raise NotSupportedError(
             f"{cls.__module__}.{cls.__qualname__} is an autograd.Function, whose own backward an exported "

@@ -16,6 +16,7 @@ from torch import nn
 import mxlite as mx
 from mxlite.core import MXLiteError, ShapeError, UnknownNameError
 from mxlite.formats.building import NotSupportedError
+from tests.formats.torch.peer import compare
 
 pytestmark = pytest.mark.torch
 
@@ -169,6 +170,25 @@ def test_an_operator_can_be_added():
         assert "sin" in {n.op.op_name for n in symbol.graph.nodes if n.op is not None}
     finally:
         del table.CONVERTERS["aten.special_bessel_j1"]
+
+
+def test_an_operator_of_a_library_stays_whole():
+    """`torch.library` makes an autograd.Function of its backward, which the program does not need."""
+    from mxlite.formats.torch import table
+
+    @torch.library.custom_op("mxlite_tests::tripled", mutates_args=())
+    def tripled(x: torch.Tensor) -> torch.Tensor:
+        return 3 * x
+
+    tripled.register_fake(torch.empty_like)
+    tripled.register_autograd(lambda ctx, dy: 3 * dy)
+    assert "mxlite_tests.tripled.default in inner" in refused(tripled)
+    try:
+        mx.torch.register("mxlite_tests.tripled")(lambda n: n.builder.op("_mul_scalar", n["x"], scalar=3))
+        layer = nn.Linear(4, 4)
+        compare(nn.Sequential(layer, Outer(tripled)), (torch.randn(3, 4),))
+    finally:
+        del table.CONVERTERS["mxlite_tests.tripled"]
 
 
 def test_parameters_of_another_shape_or_name_are_not_loaded():
