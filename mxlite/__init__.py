@@ -61,7 +61,7 @@ from .core import (
     UnknownAttributeError as UnknownAttributeError,
     UnknownNameError as UnknownNameError,
 )
-from .core.compat import util_names as _util_names
+from .core.compat import log_names as _log_names, util_names as _util_names
 from .core.compat.util_names import (
     is_np_array as is_np_array,
     is_np_shape as is_np_shape,
@@ -95,6 +95,7 @@ sym = symbol
 rnd = random
 name = symbol.naming
 util = _util_names
+log = _log_names
 
 # What is loaded when a program first uses it: `_LATER` says so to Python, this block to type checkers.
 if _typing.TYPE_CHECKING:
@@ -122,7 +123,7 @@ if _typing.TYPE_CHECKING:
         kvstore as kvstore,
         misc as misc,
         model as model,
-        registry_functions,
+        registry as registry,
         rnn as rnn,
     )
     from .module.initial import initializer as initializer
@@ -138,7 +139,6 @@ if _typing.TYPE_CHECKING:
     mon = monitor
     viz = visualization
     img = image
-    registry = registry_functions
 
 _LATER = {
     "callback": "module.watch.callback",
@@ -172,7 +172,7 @@ _LATER = {
     "optimizer": "module.optim.optimizer",
     "profiler": "profiler",
     "recordio": "io.recordio",
-    "registry": "module.registry_functions",
+    "registry": "module.registry",
     "rnn": "module.rnn",
     "runtime": "tools.runtime",
     "test_utils": "test_utils",
@@ -203,6 +203,7 @@ _FINDER.add(
             "gluon.block": "gluon",
             "gluon.contrib.nn.basic_layers": "gluon.contrib.nn",
             "gluon.data.dataloader": "gluon.data.loader",
+            "gluon.nn.activations": "gluon.nn",
             "gluon.nn.basic_layers": "gluon.nn",
             "gluon.nn.conv_layers": "gluon.nn",
             "gluon.parameter": "gluon",
@@ -212,10 +213,13 @@ _FINDER.add(
             "image.detection": "io.image",
             "image.image": "io.image",
             "io.io": "io",
+            "log": "core.compat.log_names",
+            "kvstore.kvstore": "module.kvstore",
             "name": "symbol.naming",
             "operator": "symbol.operator",
             "optimizer.optimizer": "module.optim.optimizer",
             "random": "ndarray.random",
+            "rnn.rnn": "module.rnn",
             "rnn.rnn_cell": "module.rnn",
             "symbol._internal": "symbol",
             "symbol.op": "symbol",

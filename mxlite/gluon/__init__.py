@@ -6,6 +6,8 @@ net.initialize()
 net.hybridize(memory_budget="64MiB")
 """
 
+import sys as _sys
+
 from ..core import DeferredInitializationError as DeferredInitializationError
 from . import (
     contrib as contrib,
@@ -25,3 +27,4 @@ from .parameters.parameter_dict import ParameterDict as ParameterDict
 from .trainer import Trainer as Trainer
 
 utils = util_names
+block = parameter = _sys.modules[__name__]  # where MXNet has them

@@ -78,8 +78,8 @@ def _no_custom_gradients(torch: Any) -> Iterator[None]:
     """The tracer steps through an autograd.Function and forgets its backward, and so it does with the hook of
     a tensor: the gradient would be wrong.
 
-    Those of `torch.library.register_autograd` are no such: their operator stays in the program as a whole, and
-    has a converter or is refused. Refused on this thread alone; others may train meanwhile.
+    Those of `torch.library.register_autograd` are no such: their operator stays in the program as a whole,
+    and has a converter or is refused. Refused on this thread alone; others may train meanwhile.
     """
     function, tensor = torch.autograd.Function, torch.Tensor
     apply, hook = function.__dict__["apply"], tensor.__dict__["register_hook"]

@@ -1,6 +1,6 @@
 """mx.gluon.data: data sets, samplers, and batches that workers make."""
 
-from . import batchify as batchify, vision as vision
+from . import batchify as batchify, loader, vision as vision
 from .dataset import (
     ArrayDataset as ArrayDataset,
     Dataset as Dataset,
@@ -15,3 +15,5 @@ from .sampler import (
     Sampler as Sampler,
     SequentialSampler as SequentialSampler,
 )
+
+dataloader = loader

@@ -1,5 +1,7 @@
 """mx.gluon.nn: layers."""
 
+import sys as _sys
+
 from ..blocks.block import Block as Block
 from ..blocks.hybrid_block import HybridBlock as HybridBlock
 from ..blocks.symbol_block import SymbolBlock as SymbolBlock
@@ -47,3 +49,5 @@ from .pooling import (
     MaxPool3D as MaxPool3D,
     ReflectionPad2D as ReflectionPad2D,
 )
+
+activations = basic_layers = conv_layers = _sys.modules[__name__]  # where MXNet has them

@@ -186,7 +186,7 @@ def test_an_operator_of_a_library_stays_whole():
     try:
         mx.torch.register("mxlite_tests.tripled")(lambda n: n.builder.op("_mul_scalar", n["x"], scalar=3))
         layer = nn.Linear(4, 4)
-        compare(nn.Sequential(layer, Outer(tripled)), (torch.randn(3, 4),))
+        compare(nn.Sequential(layer, Outer(lambda x: tripled(x))), (torch.randn(3, 4),))
     finally:
         del table.CONVERTERS["mxlite_tests.tripled"]
 
