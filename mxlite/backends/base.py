@@ -255,6 +255,9 @@ def connected(
         return partial(run, xp, a, *inputs, **rest)
 
     def run(xp: Any, a: Any, *inputs: Any, **rest: Any) -> None:
+        if all(map(_is_dense, (*inputs, *rest.values()))):
+            connect(xp, a, *inputs, **rest)()
+            return
         own = [_dense(xp, x) for x in inputs]
         made = {n: _dense(xp, x) for n, x in rest.items()}
         connect(xp, a, *own, **made)()

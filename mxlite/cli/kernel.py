@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import Any
 
 from ..backends import backend_of
 from ..backends.base import Request
 from ..backends.cpu.compiled import storable, usable
 from ..backends.cpu.compiled.nests.text import nests_as_text
-from ..backends.elementwise.program import kinds_of
 from ..backends.nests.program import Arrays, computation, nests_for
 from ..core.device import cpu
 from ..core.dtype import as_dtype
 from ..core.errors import MXLiteError
 from ..graph.attrs import parse_attrs
-from ..graph.opdef import Op
 from ..ops import find_op
 from ..te.computation import needed_by, operands_of
 from .request import DTYPES
@@ -52,8 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _described(r: Request, title: str) -> str:
     kernel = backend_of(cpu()).choose(r.op, r.attrs, r.inputs, r.outputs, r.dtype, r.dtypes)
     text = f"{title}: {kernel.name}, {kernel.workspace} bytes of scratch\n"
-    kinds = kinds_of(r) if _has_computation(r.op) else None
-    found = None if kinds is None else computation(r, {n: shape for n, (shape, _) in kinds.items()})
+    found = computation(r)
     if found is None:
         return f"{text}\nThe operator declares no computation: its kernel is a library's, or written by hand."
     t, outputs, _ = found
@@ -72,8 +68,3 @@ def _described(r: Request, title: str) -> str:
         return text + "\nNo loops can be made of it for these types and shapes, so numpy evaluates it."
     note = "" if kernel.is_computed else ", which another kernel is preferred to"
     return text + f"\nLoops{note}:\n\n" + nests_as_text(nests)
-
-
-def _has_computation(op: type[Op]) -> bool:
-    found: Any = (op.forward_op or op).compute
-    return found is not None

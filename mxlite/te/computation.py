@@ -172,7 +172,12 @@ class Computation:
         numbers = [x.number for x in given]
         if name in _COMMUTE:
             numbers.sort()
-        return self.node((name, *numbers), common_shape([x.shape for x in given]))
+        shape = given[0].shape
+        for x in given:
+            if x.shape != shape:
+                shape = common_shape([x.shape for x in given])
+                break
+        return self.node((name, *numbers), shape)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -292,12 +297,14 @@ def pruned(t: Computation, roots: Sequence[int]) -> tuple[tuple[Node, ...], tupl
     """The nodes on which `roots` depend, numbered anew, and the numbers of these."""
     order = sorted(needed_by(t, roots))
     new = {i: number for number, i in enumerate(order)}
-    return tuple(_renumbered(t.nodes[i], new) for i in order), tuple(new[i] for i in roots)
+    return tuple(renumbered(t.nodes[i], new) for i in order), tuple(new[i] for i in roots)
 
 
-def _renumbered(node: Node, new: Mapping[int, int]) -> Node:
+def renumbered(node: Node, new: Mapping[int, int]) -> Node:
+    """A node whose operands have other numbers: those of sums and products in their order."""
     count = len(operands_of(node))
-    return (node[0], *(new[i] for i in node[1 : 1 + count]), *node[1 + count :])
+    operands = [*map(new.__getitem__, node[1 : 1 + count])]
+    return (node[0], *(sorted(operands) if node[0] in _COMMUTE else operands), *node[1 + count :])
 
 
 def farthest(t: Computation, nodes: Iterable[int]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.record import record
+from .computation import Computation, Tensor
 from .expression import evaluate_into, Expression
 
 
@@ -20,9 +21,9 @@ class Epilogue:
         """Operations for each number."""
         return sum(step[0] != "number" for step in self.expression.steps)
 
-    def written(self, w: Any, number: Any, *others: Any) -> Any:
-        """The value for these values of a Writer or a Computation."""
-        return self.expression.written(w, [number, *others], self.constants)[0]
+    def written(self, t: Computation, number: Tensor, *others: Tensor) -> Tensor:
+        """The value for these tensors of `t`."""
+        return self.expression.written(t, [number, *others], self.constants)[0]
 
     def apply(self, out: Any, *others: Any) -> None:
         """Apply it to the numbers of `out`, in place, by numpy. `others` have as many numbers."""

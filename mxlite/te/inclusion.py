@@ -100,7 +100,7 @@ def included(
             (at,) = _only(along(rest[-1:]))
             x = t.at_index(kind, [made[i] for i in rest[:-1]], at)
         else:
-            x = t(kind, *(made[i] for i in rest))
+            x = t(kind, *map(made.__getitem__, rest))
         made.append(x)
     return made
 

@@ -19,7 +19,7 @@ Step = tuple[Any, ...]
 # A `StandIn` is a number of a formula. What is done to it, by Python's operators or by a function of `Numpy`,
 # is a *step*, named as in `NUMPY`, and what a step becomes is for who derives from these two:
 #
-#     ExpressionValue                             steps of an expression
+#     te/computation.py                           nodes of a computation
 #     ops/optim/recording.py                      terms of an optimizer's step
 #     backends/cpu/compiled/codegen/traced.py     instructions on vectors of float64
 #

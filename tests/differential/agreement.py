@@ -101,8 +101,8 @@ def _shrinks(network: Network, setting: Setting, operators: tuple[str, ...]) -> 
 
 
 def _apart(operators: tuple[str, ...]) -> list[str]:
-    """`operators` without those of chains: which of them are joined may depend on their types."""
-    return sorted(n for n in operators if n not in _ELEMENTWISE and not n.startswith("_fused_elementwise"))
+    """`operators` without fused ones: which of them are joined may depend on their types."""
+    return sorted(n for n in operators if n not in _ELEMENTWISE and not n.startswith("_fused_computation"))
 
 
 def _once(network: Network, setting: Setting, shaken: int = 0, far: float = 1.0) -> Verdict:

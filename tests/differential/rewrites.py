@@ -28,8 +28,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
     "passes.remat.remat_at_peak": dict(LEAST_BYTES=256, SHARE=4),
     "gpu.passes": dict(SHARE=20.0),
     "gpu.handwritten.channels": dict(AT_ONCE_ROUNDS=0),
-    "passes.fusion.chains": dict(LEAST=16),
-    "passes.fusion.reductions": dict(LEAST=16),
+    "passes.fusion.members": dict(LEAST=16),
     "passes.remat.sink_results": dict(LEAST_SHARE=0.02),
     "fused.tile_sizes": dict(
         WEIGHT_CAST_BYTES=256,
@@ -50,7 +49,7 @@ _LIMITS: dict[str, dict[str, Any]] = {
         FILTERS=4,
     ),
     "passes.tiling.activation_prologue": dict(LEAST_BYTES=256, LEAST_COLUMNS=4),
-    "cpu.kernels.generated.elementwise": dict(LEAST=16),
+    "cpu.kernels.generated.computed": dict(LEAST=16),
     "cpu.convolution.direct": dict(LEAST_NARROWED=1024, NARROWED=512),
     "cpu.products": dict(SMALL=64),
     "cpu.compiled.calls.team": dict(LEAST_NBYTES=256),

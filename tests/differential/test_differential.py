@@ -154,7 +154,7 @@ WITNESSES = {
         "inline_convolution_casts": 111,
         "inline_gradient_casts": 84,
         "gradient_updates with _tiled_update of _backward_FullyConnected": 7,
-        "gradient_updates with _tiled_update of _fused_elementwise_gradient": 401,
+        "gradient_updates with _tiled_update of _fused_computation_gradient": 401,
         "gradient_updates with _tiled_update of _backward__convolution_channels_last": 184,
         "gradient_updates with _rnn_update": 16,
         "sample_tiles": 4,

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from ...core.dtype import float32
 from ...graph.opdef import DType, NoAttrs, Op
 from ...ops.elementwise.activation import relu
+from ...te.computation import Computation
 from ...te.epilogue import Epilogue
-from ...te.expression import Writer
+from ...te.expression import expression_of
 from .formula import write
 
 
@@ -29,14 +30,15 @@ def epilogue_of(calls: Sequence[Applied], dtype: DType, others: Sequence[str] = 
 
     `others`: further inputs of the calls, by name. `dtype`: the type of the arrays.
     """
-    w = Writer()
-    number, more = w.input(), {name: w.input() for name in others}
+    t = Computation()
+    inputs = [t.input(name, ()) for name in ("", *others)]
+    number, more = inputs[0], dict(zip(others, inputs[1:]))
     for call in calls:
-        made = write(w, call.op, call.attrs, {call.reads: number, **more}, dtype)
+        made = write(t, call.op, call.attrs, {call.reads: number, **more}, dtype)
         if made is None or call.makes not in made:
             return None
         number = made[call.makes]
-    return Epilogue(*w.expression([number]))
+    return Epilogue(*expression_of(inputs, [number]))
 
 
 RECTIFIER = epilogue_of([Applied(relu, NoAttrs(), "data")], float32)

@@ -1,4 +1,4 @@
-"""Elementwise operators as steps of an expression, from what they declare."""
+"""Calls of elementwise operators as steps of a computation, from what they declare."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...graph.gradient import GradAdd, OnesLike
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op
 from ...ops import ALL
-from ...te.computation import Node, operands_of
+from ...te.computation import Computation, Node, pruned, Tensor
+from ...te.inclusion import included
 from ...te.operator import computation
-from ...te.steps import in_type
 
 
 def is_elementwise(op: type[Op] | None) -> bool:
@@ -29,15 +29,10 @@ def elementwise_operators() -> list[type[Op]]:
     return [*found, *(op.grad_op for op in found if op.grad_op is not None)]
 
 
-def view_of(op: type[Op], attrs: Any, name: str, shape: Shape, whole: Shape) -> Shape:
-    """The shape under which an array of such an operator, or of its gradient, broadcasts to `whole`."""
-    return (op.forward_op or op).operand_shape(attrs, name.removeprefix("d_"), shape, whole)
-
-
 def write(
-    w: Any, op: type[Op], attrs: Any, inputs: Mapping[str, Any], dtype: DType
-) -> Mapping[str, Any] | None:
-    """Write one call of `op` with a Writer or a Computation: values by output name, for possible outputs;
+    t: Computation, op: type[Op], attrs: Any, inputs: Mapping[str, Tensor], dtype: DType
+) -> Mapping[str, Tensor] | None:
+    """Write one call of `op` on each element of tensors of `t`: results by output name, for possible outputs;
     None: it declares no steps of each element, or not for these attributes.
 
     `dtype` is that of the forward call's first input. Inputs of which only the shape matters are left out.
@@ -48,22 +43,12 @@ def write(
     if found is None:
         return None
     nodes, outputs = found
-    made: dict[int, Any] = {}
-    for i, node in nodes:
-        name = node[0]
-        if name == "input":
-            made[i] = inputs[node[1]]
-        elif name == "constant":
-            made[i] = w.constant(in_type(node[1], dtype))
-        elif name == "number":
-            made[i] = w.number(node[1])
-        else:
-            made[i] = w(name, *(made[x] for x in operands_of(node)))
+    made = included(t, nodes, lambda name, shape: inputs[name])
     return {n: made[i] for n, i in outputs.items()}
 
 
-Recorded = tuple[list[tuple[int, Node]], dict[str, int]]
-"""The nodes that are needed, each with its number, and the numbers of the outputs."""
+Recorded = tuple[tuple[Node, ...], dict[str, int]]
+"""The nodes that are needed, and the numbers of the outputs."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -79,15 +64,7 @@ def _recorded(op: Any, a: Any, spelled: str, given: frozenset[str], dtype: DType
         return None
     t, made, _ = found
     outputs = {n: x.number for n, x in made.items() if x is not None}
-    nodes = []
-    needed = set(outputs.values())
-    for i in range(len(t.nodes) - 1, -1, -1):
-        node = t.nodes[i]
-        if i not in needed:
-            continue
-        if node[0] == "input" and node[1] not in given:
-            return None
-        if node[0] not in ("input", "constant", "number"):
-            needed.update(operands_of(node))
-        nodes.append((i, node))
-    return nodes[::-1], outputs
+    nodes, numbers = pruned(t, list(outputs.values()))
+    if any(node[0] == "input" and node[1] not in given for node in nodes):
+        return None
+    return nodes, dict(zip(outputs, numbers))

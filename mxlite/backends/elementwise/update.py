@@ -22,7 +22,8 @@ import numpy as np
 from ...graph.opdef import DType
 from ...ops.optim.recording import ARRAY, COUNT, OF_NUMBERS, recorded, Term
 from ...ops.optim.update import settings
-from ...te.expression import Expression, ExpressionValue, Writer
+from ...te.computation import Computation, Tensor
+from ...te.expression import Expression, expression_of
 
 Form = tuple[Any, ...]
 """A double derived from the count: ("t",), ("number", i), or ("sub" | "pow" | "div", form, form)."""
@@ -74,11 +75,11 @@ def traced(formula: Callable[..., Any], attrs: Any, arrays: int, dtype: DType, d
     """
     inputs, rates, steps, outputs = recorded(formula, attrs, arrays, dtype, decays)
     pen = _Pen(dtype)
-    pen.values |= {t: pen.w.input() for t in (*inputs, rates.lr, rates.wd)}
+    pen.values |= {t: pen.input() for t in (*inputs, rates.lr, rates.wd)}
     pen.forms[rates.t] = ("t",)
     for term in steps:
         pen.write(term)
-    expression, constants = pen.w.expression([pen.values[t] for t in outputs])
+    expression, constants = expression_of(pen.inputs, [pen.values[t] for t in outputs])
     return Traced(expression, constants, tuple(pen.counted), tuple(pen.numbers))
 
 
@@ -86,37 +87,43 @@ class _Pen:
     """Writer of one formula's expression, which rounds as numpy does."""
 
     def __init__(self, dtype: DType) -> None:
-        self.w = Writer()
+        self.t = Computation()
+        self.inputs: list[Tensor] = []
         self.dtype = dtype
-        self.values: dict[Term, ExpressionValue] = {}
+        self.values: dict[Term, Tensor] = {}
         self.forms: dict[Term, Form] = {}
-        self.counted: dict[Form, ExpressionValue] = {}
+        self.counted: dict[Form, Tensor] = {}
         self.numbers: list[float] = []
         self._wide: set[Term] = set()
+
+    def input(self) -> Tensor:
+        """A new input."""
+        self.inputs.append(self.t.input(f"x{len(self.inputs)}", ()))
+        return self.inputs[-1]
 
     def write(self, term: Term) -> None:
         """Add the value of a term whose operands have one."""
         if term.kind == COUNT:
             self.forms[term] = (term.name, *map(self._form, term.operands))
             return
-        found = self.w(term.name, *map(self._value, term.operands))
+        found = self.t(term.name, *map(self._value, term.operands))
         if term.kind != ARRAY and any(map(self._widens, term.operands)):
             self._wide.add(term)
         elif self.dtype.itemsize == 2 and term.name in _ROUNDS:
-            found = self.w(f"to_{self.dtype.name}", found)
+            found = self.t(f"to_{self.dtype.name}", found)
         self.values[term] = found
 
-    def _value(self, x: Any) -> ExpressionValue:
+    def _value(self, x: Any) -> Tensor:
         """Value of a term, or of a number in the arrays' type, as numpy passes it to a loop."""
         if isinstance(x, Term):
             if x.kind != COUNT:
                 return self.values[x]
             form = self.forms[x]
             if form not in self.counted:
-                self.counted[form] = self.w.input()
+                self.counted[form] = self.input()
             return self.counted[form]
         with np.errstate(all="ignore"):
-            return self.w.constant(float(np.float32(x) if self._widens(x) else self.dtype.type(x)))
+            return self.t.constant(float(np.float32(x) if self._widens(x) else self.dtype.type(x)))
 
     def _form(self, x: Any) -> Form:
         if isinstance(x, Term):

@@ -1,23 +1,26 @@
-"""Operators that replace several others: a computation with reductions over axes, in one node.
+"""Operators that replace several others: what these compute, steps on elements and reductions, in one node.
 
-    x -> square -> mean -> add, rsqrt -> r;  x * r -> y           x -> [square, mean, add, rsqrt, mul] -> y
+    conv -> bn -> add -> relu                          conv -> bn -> [add, relu]
+    x -> square -> mean -> add, rsqrt -> r;  x * r     x -> [square, mean, add, rsqrt, mul]
 
-The pass `passes/fusion/reductions.py` inserts them into a step; no user and no file ever sees them. As its
+The passes `chains` and `reductions` of `passes/fusion/` insert them into a step, after differentiation; no
+user and no file ever sees them. So they have no gradient, and live here rather than among `mxlite.ops`. As
 members declare their computations, so the whole is one: its reference is `te.evaluate`, and backends make
 loop nests of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from typing import Any
 
+from ...core.cached import cached_property
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes
-from ...te.computation import Computation, LEAVES, Node, pruned, Tensor
+from ...te.computation import Computation, LEAVES, Node, pruned, REDUCTIONS, Tensor
 from ...te.evaluate import Evaluation
 from ...te.inclusion import included
 from ...te.operator import computed_type, domain_of
@@ -26,8 +29,8 @@ from ...te.operator import computed_type, domain_of
 @dataclass(frozen=True)
 class ComputationAttrs:
     """`nodes` are those of a Computation that reads arg0, arg1, ...; `outputs` the number of each result's
-    node, `shapes` and `made` their shapes and types, `given` those of the inputs. `donors`: for each output,
-    the inputs that it may overwrite.
+    node, `shapes` and `made` their shapes and types, `given` the types of the inputs. `in_place`: outputs may
+    lie over inputs.
     """
 
     nodes: tuple[Node, ...]
@@ -35,45 +38,71 @@ class ComputationAttrs:
     shapes: Shapes
     made: tuple[DType, ...]
     given: tuple[DType, ...]
-    donors: tuple[tuple[str, ...], ...]
+    in_place: bool = True
 
-    def written(self, t: Computation, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    @property
+    def reduces(self) -> bool:
+        """True if there is more than steps on elements."""
+        return any(node[0] in REDUCTIONS for node in self.nodes)
+
+    @cached_property
+    def donors(self) -> tuple[tuple[str, ...], ...]:
+        """For each output the inputs that it may overwrite: those that have the whole domain, as it has."""
+        views: dict[str, int] = {}
+        for kind, *rest in self.nodes:
+            if kind == "input":
+                name, elements = rest[0], prod(rest[1])
+                views[name] = min(elements, views.get(name, elements))
+        whole = max((*views.values(), *map(prod, self.shapes)))
+        sizes = {n: self.given[int(n[3:])].itemsize for n, size in views.items() if size == whole}
+        return tuple(
+            tuple(n for n, size in sizes.items() if size == dtype.itemsize)
+            if self.in_place and prod(shape) == whole
+            else ()
+            for shape, dtype in zip(self.shapes, self.made)
+        )
+
+    def written(self, t: Computation) -> dict[str, Tensor]:
         """The outputs by name, as tensors of `t`."""
-        made = included(t, self.nodes, lambda name, shape: t.view(inputs[name], shape))
+        made = included(t, self.nodes, t.input)
         return {f"output{i}": made[number] for i, number in enumerate(self.outputs)}
 
-    def from_others(self, which: int, inputs: Shapes) -> tuple[ComputationAttrs, tuple[int, ...]]:
-        """The computation of one output that reads the others where it can, and what its inputs are: an input
-        of this one, or the number of its inputs and the index of an output.
+    def on_tiles(self, inputs: Shapes, outputs: Shapes) -> ComputationAttrs:
+        """The same steps on parts of the arrays, which are read as they are."""
+        nodes = (("input", n[1], inputs[int(n[1][3:])]) if n[0] == "input" else n for n in self.nodes)
+        return replace(self, nodes=tuple(nodes), shapes=outputs)
+
+    def part(
+        self, which: Sequence[int], from_others: bool = False
+    ) -> tuple[ComputationAttrs, tuple[int, ...]]:
+        """The computation of some of the outputs, and what its inputs are: inputs of this one, or the number
+        of its inputs and the index of an output. `from_others`: it reads other outputs where it can.
         """
-        t, made = computation_of(self, inputs)
-        results = list(made.values())
-        root = results[which].number
-        for i, (x, shape) in enumerate(zip(results, self.shapes)):
+        t = Computation()
+        results = list(self.written(t).values())
+        roots = [results[i].number for i in which]
+        for i, (x, shape) in enumerate(zip(results, self.shapes if from_others else ())):
             # An array in which the tensor is spread has axes that what follows from the tensor lacks.
-            if x.number != root and t.nodes[x.number][0] not in LEAVES and prod(x.shape) == prod(shape):
+            if x.number not in roots and t.nodes[x.number][0] not in LEAVES and prod(x.shape) == prod(shape):
                 t.nodes[x.number] = ("input", f"made{i}", x.shape)
-        nodes, numbers = pruned(t, [root])
+        nodes, numbers = pruned(t, roots)
         names = dict.fromkeys(node[1] for node in nodes if node[0] == "input")
-        count = len(inputs)
+        count, types = len(self.given), (*self.given, *self.made)
         places = [int(n[4:]) + count if n.startswith("made") else int(n[3:]) for n in names]
         new = {n: f"arg{i}" for i, n in enumerate(names)}
-        types, shapes = (*self.given, *self.made), (*inputs, *self.shapes)
-        own = types[count + which], shapes[count + which]
-        over = tuple(f"arg{i}" for i, k in enumerate(places) if (types[k], shapes[k]) == own)
         attrs = ComputationAttrs(
             tuple((n[0], new[n[1]], n[2]) if n[0] == "input" else n for n in nodes),
             numbers,
-            self.shapes[which : which + 1],
-            self.made[which : which + 1],
+            tuple(self.shapes[i] for i in which),
+            tuple(self.made[i] for i in which),
             tuple(types[i] for i in places),
-            (over if self.donors[which] else (),),  # what may lie over an array of the domain may over others
+            self.in_place,
         )
         return attrs, tuple(places)
 
 
 class FusedComputation(Op):
-    """Several operators, among them reductions, in one.
+    """Several operators in one.
 
     args: arrays  ->  output0, ...: of `shapes` and `made`. Computed in float32 whatever the types of the
     arrays (float64 if there is such an input); only stored results are rounded.
@@ -99,7 +128,7 @@ class FusedComputation(Op):
 
     @staticmethod
     def compute(t: Computation, a: Any, **inputs: Tensor) -> dict[str, Tensor]:
-        return a.written(t, inputs)
+        return a.written(t)
 
     @staticmethod
     def infer_shape(a: Any, *shapes: Shape | None) -> tuple[Any, Shapes]:
@@ -111,18 +140,18 @@ class FusedComputation(Op):
 
     @staticmethod
     def flops(a: Any, inputs: Shapes, outputs: Shapes) -> int:
-        return _flops(a, inputs)
+        return _flops(a)
 
     @staticmethod
     def workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-        return _evaluation(a, inputs).nbytes
+        return _evaluation(a, repr(a.nodes)).nbytes
 
     @staticmethod
     def forward(xp: Any, a: Any, *args: Any, outs: Any, work: Any) -> None:
         made = {f"output{i}": x for i, x in enumerate(outs)}
         given = {f"arg{i}": x for i, x in enumerate(args)}
         if any(x is not None for x in outs):
-            _evaluation(a, tuple(x.shape for x in args)).run(xp, given, made, work)
+            _evaluation(a, repr(a.nodes)).run(xp, given, made, work)
 
 
 class FusedComputationGradient(FusedComputation):
@@ -133,28 +162,28 @@ class FusedComputationGradient(FusedComputation):
     cheap = False
 
 
-def computation_of(a: ComputationAttrs, inputs: Shapes) -> tuple[Computation, dict[str, Tensor]]:
-    """The computation, and its outputs by name."""
-    t = Computation()
-    return t, a.written(t, {f"arg{i}": t.input(f"arg{i}", s) for i, s in enumerate(inputs)})
+FUSED = (FusedComputation, FusedComputationGradient)
 
 
 @lru_cache(maxsize=1024)
-def _evaluation(a: ComputationAttrs, inputs: Shapes) -> Evaluation:
-    t, made = computation_of(a, inputs)
+def _evaluation(a: ComputationAttrs, spelled: str) -> Evaluation:
+    """`spelled` are the nodes as text: 0.0 and -0.0 are equal, but not the same constant."""
+    t = Computation()
+    made = a.written(t)
     names = FusedComputation.output_names(a)
     domains = {n: domain_of(made[n], s) for n, s in zip(names, a.shapes)}
     dtypes = dict(zip((*FusedComputation.input_names(a), *names), (*a.given, *a.made)))
-    dtype = computed_type(a.given[0], (*a.given[1:], *a.made))
+    dtype = computed_type(a.made[0], (*a.given, *a.made))
     donors = {n: frozenset(d) for n, d in FusedComputation.in_place_options(a).items()}
     return Evaluation(t, made, domains, dtype, dtypes, donors)
 
 
 @lru_cache(maxsize=1024)
-def _flops(a: ComputationAttrs, inputs: Shapes) -> int:
-    t, _ = computation_of(a, inputs)
+def _flops(a: ComputationAttrs) -> int:
+    t = Computation()
+    a.written(t)
     return sum(
-        prod(t.shapes[node[1]]) if node[0].startswith("reduce_") else prod(shape)
+        prod(t.shapes[node[1]]) if node[0] in REDUCTIONS else prod(shape)
         for node, shape in zip(t.nodes, t.shapes)
         if node[0] not in LEAVES
     )

@@ -27,7 +27,7 @@ from ...graph.ir import Node, Shape
 from ...graph.opdef import DType, Op, Shapes
 from ..base import Backend, ChosenKernel, Composite, connected, Request, Run
 from ..call import flops_of, in_turn
-from .elementwise import FusedAttrs
+from .computation import ComputationAttrs
 from .tile_binding import tile_calls
 from .tile_program import cut, donors, reference_kernels, TileProgram, tuned_kernels
 
@@ -145,8 +145,8 @@ class TileCall:
     def attrs_of(self, shapes: tuple[Shapes, Shapes]) -> Any:
         """The attributes of a call on a tile: a layer has fewer units or filters there."""
         forward, a = self.op.forward_op or self.op, self.attrs
-        if isinstance(a, FusedAttrs):
-            return replace(a, views=shapes[0], shape=shapes[1][0])
+        if isinstance(a, ComputationAttrs):
+            return a.on_tiles(*shapes)
         sides = zip((forward.input_names(a), forward.output_names(a)), shapes)
         rows = next(
             (s[0] for names, side in sides for n, s in zip(names, side) if n in ("weight", "d_weight")), 0

@@ -23,9 +23,9 @@ from ..base import Request, Row
 from ..passes import named
 from ..passes.target import Prices, Target
 from ..rewrite import Pass, Pipeline
+from .compiler.source import NAMES
 from .grouping.group_casts import group_casts
 from .grouping.group_updates import group_updates
-from .kernels.arithmetic.elementwise import KNOWN
 from .runtime.rates import H200, precision_of
 
 PASSES: tuple[Pass, ...] = (
@@ -80,7 +80,7 @@ class GPUTarget(Target):
         return super().has_kernel(request)
 
     def storable(self) -> frozenset[str]:
-        return KNOWN
+        return frozenset(NAMES)
 
     def prices(self) -> Prices:
         """Costs in seconds of an H200."""

@@ -33,7 +33,7 @@ from math import prod
 
 from ...core.errors import ShapeError
 from ...graph.ir import Shape
-from ...te.computation import Computation, operands_of, Tensor
+from ...te.computation import Computation, operands_of, renumbered, Tensor
 from .groups import CORES, Grouping, ReductionGroup, Splitting
 from .nest import Access, Mask, Nest, Nests, PlacedNest, Step
 
@@ -240,7 +240,8 @@ class _Builder:
             joined, reduced = dict(zip(own, partial)), frozenset()
         roots = [*outputs, *(i for i, _ in stored), *(i for i, _, _ in across)]
         roots += [i for *both, _ in adds for i in both]
-        order, leaves, gathers = self._within(roots, own, earlier | joined)
+        scratch = earlier | joined
+        order, leaves, gathers = self._within(roots, own, scratch)
         picked = [self._strides(t.nodes[i][1], t.nodes[i][-1]) for i in gathers]
         placed = [self._strides(i, t.nodes[i][-1]) for *_, i in adds]
         indexed = [x for x, _ in (*picked, *placed)]
@@ -249,21 +250,21 @@ class _Builder:
         front = (False,) if joined else ()
         lengths = (*(parts for _ in front), *(prod(domain[k] for k in group) for group in axes)) or (1,)
 
-        def mask(there: frozenset[int]) -> Mask:
-            return (*front, *(group[0] in there for group in axes)) or (False,)
+        def mask(there: frozenset[int], of_one: bool = False) -> Mask:
+            return (*front, *(group[0] in there for group in axes)) or (of_one,)
 
         loads: list[Access] = []
         number: dict[int, int] = {}
         partial_at: dict[int, int] = {}
-        for i, there in leaves.items():
+        arrays = {i: scratch[i] if i in scratch else self.arrays[t.nodes[i][1]] for i in leaves}
+        for i in sorted(leaves, key=arrays.__getitem__):  # nests that are equal have one text
             if i in joined:
                 partial_at[i] = len(loads)
-                loads.append(Access(joined[i], (True, *mask(kept)[1:]), self.grouping.number))
+                loads.append(Access(arrays[i], (True, *mask(kept)[1:]), self.grouping.number))
                 continue
-            array = self.stored[i] if i in earlier else self.arrays[t.nodes[i][1]]
-            kind = self.grouping.number if i in earlier else self.grouping.dtypes[t.nodes[i][1]]
+            kind = self.grouping.number if i in scratch else self.grouping.dtypes[t.nodes[i][1]]
             number[i] = len(loads)
-            loads.append(Access(array, mask(there), kind))
+            loads.append(Access(arrays[i], mask(leaves[i]), kind))
         strides = []
         load_of = {}
         for i, (along, own_stride) in zip((*gathers, *(i for *_, i in adds)), (*picked, *placed)):
@@ -306,9 +307,12 @@ class _Builder:
             elif node[0] == "scan":
                 steps.append(("scan", *(number[x] for x in node[1:4]), *node[5:]))
             else:
-                steps.append((node[0], *(number[x] for x in operands_of(node))))
+                steps.append(renumbered(node, number)[: 1 + len(operands_of(node))])
         stores = [
-            (number[i], Access(self.arrays[n], mask(self.grouping.out_axes[n]), self.grouping.dtypes[n]))
+            (
+                number[i],
+                Access(self.arrays[n], mask(self.grouping.out_axes[n], True), self.grouping.dtypes[n]),
+            )
             for n, i in zip(names, outputs)
         ]
         stores += [
@@ -317,7 +321,7 @@ class _Builder:
         ]
         sums = functools.partial(Access, mask=mask(reduced), dtype=self.grouping.number)
         nest = Nest(
-            mask(kept),
+            mask(kept, True),
             tuple(loads),
             tuple(self.constants.index(i) for i in constants),
             tuple(steps),

@@ -11,8 +11,9 @@ from typing import Any
 from ...core.dtype import as_dtype
 from ...ops.scratch import carve, Piece, scratch_bytes
 from ..base import ChosenKernel, connected, Request, Run
+from ..fused.computation import FUSED
 from .nest import Nests
-from .program import Arrays, nests_for
+from .program import Arrays, is_chain, nests_for
 
 Linked = Callable[[Sequence[Any]], Run]
 """Gives the call of some nests for their arrays: inputs, outputs, scratch."""
@@ -49,7 +50,8 @@ def nest_kernel(
     forward = r.op.forward_op or r.op
     check = forward.compute_check
     shapes = dict(zip(forward.input_names(r.attrs), r.inputs))
-    nbytes = max(_scratch(r, how, some) for some in _subsets(everything, nests.outputs))
+    some = _subsets(everything, nests.outputs) if nests.reduces else ()
+    nbytes = max((_scratch(r, how, present) for present in some), default=0)
     code_for(everything)
     is_variadic = bool(r.op.variadic)
     names = r.op.input_names(r.attrs) if is_variadic else r.op.signature.needs
@@ -58,17 +60,28 @@ def nest_kernel(
         if "outs" in outputs:
             outputs = dict(zip(r.op.output_names(r.attrs), outputs["outs"]))
         given = {n: x for n, x in (*zip(names, inputs), *outputs.items()) if x is not None}
-        if not any(n in given for n in nests.outputs):
+        present = everything.intersection(given)
+        if present.isdisjoint(nests.outputs):
             return in_turn(())
-        chosen, linked = code_for(frozenset(given) & everything)
+        chosen, linked = code_for(present)
         own = carve(work, _pieces(chosen)) if chosen.scratch else []
         run = linked([*(given[n] for n in (*chosen.inputs, *chosen.outputs)), *own])
         return run if check is None else in_turn([partial(check, xp, a, shapes, given[forward.checked]), run])
 
-    name = f"{kind} {len(nests.nests)} loop nests" if len(nests.nests) > 1 else f"{kind} loop nest"
+    name = f"{kind} {_name(r, nests)}"
     own = r.op.signature
     like = replace(own, services=own.services | {"work"}) if nbytes else own
-    return replace(connected(connect, nbytes, name, like=like, **facts), is_computed=True)
+    if r.tile.is_special:
+        facts["views"] = frozenset(("args", "outs", *r.op.input_names(r.attrs), *r.op.output_names(r.attrs)))
+    kernel = connected(connect, nbytes, name, like=like, **facts)
+    return replace(kernel, is_computed=True, in_place=nests.in_place)
+
+
+def _name(r: Request, nests: Nests) -> str:
+    """What the kernel is, besides its kind."""
+    if is_chain(r, nests):
+        return f"{len(nests.nests[0].nest.steps)} steps" if r.op in FUSED else "elementwise"
+    return f"{len(nests.nests)} loop nests" if len(nests.nests) > 1 else "loop nest"
 
 
 def _subsets(everything: frozenset[str], outputs: Sequence[str]) -> Iterator[frozenset[str]]:

@@ -78,6 +78,10 @@ class PlacedNest:
         """Points that all of its axes have."""
         return prod(self.lengths)
 
+    def is_whole(self, x: Access) -> bool:
+        """True for an array that has an element of its own at each point, where it is read or written."""
+        return not x.gathered and prod(n for n, there in zip(self.lengths, x.mask) if there) == self.points
+
 
 @dataclass(eq=False)
 class Nests:
@@ -96,3 +100,16 @@ class Nests:
     def reduces(self) -> bool:
         """True if there is a reduction or scan, or something is added at an index."""
         return not all(all(p.nest.kept) and not p.nest.adds for p in self.nests)
+
+    @property
+    def in_place(self) -> dict[str, tuple[str, ...]]:
+        """The inputs over which each output may be written, if there is one nest that reduces nothing: at a
+        point it reads all inputs before it writes an output.
+        """
+        if len(self.nests) > 1 or self.reduces:
+            return {}
+        (placed,) = self.nests
+        apart = {x.array for x in placed.nest.loads if not placed.is_whole(x)}
+        whole = [n for k, n in enumerate(self.inputs) if k not in apart]
+        stores = (x for _, x in placed.nest.stores)
+        return {n: tuple(whole) for x, n in zip(stores, self.outputs, strict=True) if placed.is_whole(x)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...graph.ir import Shape
 from ...graph.opdef import DType
@@ -12,9 +12,12 @@ from ...te.computation import Computation, farthest, MOST_COUNTED, needed_by, op
 from ...te.operator import computation as declared, Found
 from ...te.steps import COMPARISONS
 from ..base import Request
-from ..elementwise.program import can_store, FLOATS, kinds_of
+from ..elementwise.formula import is_elementwise
+from ..fused.computation import FUSED
 from .build import CORES, nests_of, Splitting
-from .nest import is_whole, Nests
+from .nest import is_whole, Nests, PlacedNest
+
+FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,15 @@ def _nests(r: Request, spelled: str, how: Arrays, wanted: frozenset[str] | None)
     made_types = [kinds[n][1] for n in outs]
     if not in_wholes and not can_store(numbers, made_types, how.known, how.floats):
         return None
-    found = computation(r, {n: shape for n, (shape, _) in kinds.items()})
+    found = computation(r)
     if found is None:
         return None
     t, outputs, shapes = found
     nodes = needed_by(t, [x.number for x in outputs.values()])
     if farthest(t, nodes) > MOST_COUNTED:  # positions are float32 numbers
         return None
-    if long and not _are_indices(t, nodes, long):
+    reads_long = "int64" in how.known and (is_elementwise(op) or op in FUSED)
+    if long and not reads_long and not _are_indices(t, nodes, long):
         return None
     if in_wholes and not _is_exact(t, nodes, {n for n in ins if str(kinds[n][1]) not in how.wholes}):
         return None
@@ -75,7 +79,60 @@ def _nests(r: Request, spelled: str, how: Arrays, wanted: frozenset[str] | None)
     donors = {o: frozenset(ds) for o, ds in op.in_place_options(a).items()}
     dtypes = {n: str(kinds[n][1]) for n in (*ins, *outs)}
     made, domains = {n: outputs[n] for n in outs}, {n: shapes[n] for n in outs}
-    return nests_of(t, made, domains, dtypes, donors, wanted, how.splitting, "int64" if in_wholes else "")
+    number = "int64" if in_wholes else ""
+    nests = nests_of(t, made, domains, dtypes, donors, wanted, how.splitting, number)
+    return _on_rows(r, nests) if nests is not None and r.tile.is_special else nests
+
+
+def is_chain(r: Request, nests: Nests) -> bool:
+    """True for nests of elementwise operators that reduce nothing."""
+    return (is_elementwise(r.op) or r.op in FUSED) and len(nests.nests) == 1 and not nests.reduces
+
+
+def _on_rows(r: Request, nests: Nests) -> Nests | None:
+    """The nests on a tile of parts of the rows of matrices; None unless it is one nest that reads all of each
+    array.
+    """
+    if r.tile.adds or r.tile.dtypes or len(nests.nests) != 1 or nests.reduces:
+        return None
+    names, kinds = (*nests.inputs, *nests.outputs), kinds_of(r)
+    assert kinds is not None
+    (placed,), shape = nests.nests, kinds[nests.outputs[0]][0]
+    nest, (stores, targets) = placed.nest, zip(*placed.nest.stores)
+    if len(shape) != 2 or not all(placed.is_whole(x) for x in (*nest.loads, *targets)):
+        return None
+    leads = [r.strides(names[x.array]) or (shape[1], 1) for x in (*nest.loads, *targets)]
+    if any(step != 1 for _, step in leads):
+        return None
+    both = (True, True)
+    loads, targets = (
+        tuple(replace(x, mask=both, strided=True) for x in places) for places in (nest.loads, targets)
+    )
+    by_rows = replace(nest, kept=both, loads=loads, stores=tuple(zip(stores, targets)))
+    strides = tuple((lead, 1, 0) for lead, _ in leads)
+    return replace(nests, nests=[PlacedNest(by_rows, shape, strides=strides)])
+
+
+def kinds_of(r: Request) -> dict[str, tuple[Shape, DType]] | None:
+    """Shape and dtype of every array that the request's operator may name; None if some are absent."""
+    forward = r.op.forward_op or r.op
+    ins, outs = forward.input_names(r.attrs), forward.output_names(r.attrs)
+    if len(ins) != len(r.inputs):
+        return None
+    _, dtypes = forward.infer_type(r.attrs, *r.dtypes)
+    kinds: dict[str, tuple[Shape, DType]] = {}
+    for names, shapes, types in ((ins, r.inputs, r.dtypes), (outs, r.outputs, dtypes)):
+        for name, shape, dtype in zip(names, shapes, types, strict=True):
+            assert dtype is not None
+            kinds[name] = kinds[f"d_{name}"] = (tuple(shape), dtype)
+    return kinds
+
+
+def can_store(
+    inputs: Iterable[DType], outputs: Iterable[DType], known: frozenset[str], floats: frozenset[str] = FLOATS
+) -> bool:
+    """True if arrays of these types can be read and written."""
+    return all(str(d) in known for d in inputs) and all(str(d) in known & floats for d in outputs)
 
 
 def arrays_of(r: Request, kinds: Mapping[str, tuple[Shape, DType]] | None) -> tuple[list[str], list[str]]:
@@ -123,10 +180,12 @@ def _is_exact(t: Computation, nodes: Iterable[int], floats: Collection[str]) -> 
     return True
 
 
-def computation(r: Request, known: Mapping[str, Shape]) -> Found | None:
+def computation(r: Request) -> Found | None:
     """The tensors of a request's outputs by name, with the shapes to which they broadcast; None if there are
     none.
     """
-    if (r.op.forward_op or r.op).compute is None:
+    kinds = kinds_of(r)
+    if (r.op.forward_op or r.op).compute is None or kinds is None:
         return None
+    known = {n: shape for n, (shape, _) in kinds.items()}
     return declared(r.op, r.attrs, known, frozenset(n for n in known if r.is_used(n)), r.dtype)

@@ -11,21 +11,23 @@ from hypothesis import given, HealthCheck, settings, strategies as st
 
 import mxlite as mx
 from mxlite import ops
-from mxlite.backends.base import Request
+from mxlite.backends.base import Request, TileView
 from mxlite.backends.cpu import compiled
 from mxlite.backends.cpu.backend import CPU
-from mxlite.backends.cpu.compiled import elementwise
 from mxlite.backends.cpu.compiled.calls import team
 from mxlite.backends.cpu.compiled.codegen import functions
 from mxlite.backends.cpu.compiled.nests import loops
-from mxlite.backends.cpu.kernels.generated import elementwise as rows
+from mxlite.backends.cpu.kernels.generated import computed as rows
 from mxlite.backends.elementwise.formula import elementwise_operators
-from mxlite.backends.elementwise.program import collapsed, program
+from mxlite.backends.fused.computation import ComputationAttrs, FusedComputation
+from mxlite.backends.nests.program import Arrays, is_chain, nests_for
 from mxlite.core.machine_code import native
 from mxlite.ndarray.calls.plan import Plan
-from mxlite.te.expression import evaluate, Expression, Writer
+from mxlite.te.computation import Computation, pruned
+from mxlite.te.expression import evaluate, Expression, expression_of
 from tests.conformance.cases import CASES
 from tests.conformance.conformance import Call, stages
+from tests.te.formulas import expression, in_order, nests_of_expression, writer
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="llvmlite is not installed")
 
@@ -181,11 +183,23 @@ def test_sweep_writes_every_element_once_and_none_beside(dtype, unroll, threads,
 # -- expressions
 
 
+def looped(made, views, dtypes, shape, results):
+    """What makes the call of an expression's loop for inputs and outputs."""
+    nests = nests_of_expression(made, views, dtypes, shape, results)
+    code = loops.Loops(nests)
+
+    def call(*arrays):
+        given = in_order(nests, arrays[: len(views)], arrays[len(views) :])
+        return code.call([address(x) for x in given], keep=given)
+
+    return call
+
+
 @st.composite
 def expressions(draw):
     """A random expression of three inputs; arguments stay where functions are tame."""
-    w = Writer()
-    values = [w.input() for _ in range(3)]
+    w, inputs = writer(3)
+    values = [*inputs]
     values.append(w.constant(draw(st.sampled_from([0.5, -1.25, 3.0]))))
     for _ in range(draw(st.integers(1, 9))):
         x, y, z = (values[draw(st.integers(0, len(values) - 1))] for _ in range(3))
@@ -204,7 +218,7 @@ def expressions(draw):
         else:
             made = w(draw(st.sampled_from(["log", "sqrt", "rsqrt"])), w("abs", x) + 0.5)
         values.append(w("tanh", made) if draw(st.booleans()) else made)
-    return w.expression([values[-1], values[draw(st.integers(3, len(values) - 1))]])
+    return expression_of(inputs, [values[-1], values[draw(st.integers(3, len(values) - 1))]])
 
 
 @st.composite
@@ -229,11 +243,9 @@ def agree(found, wanted, rounding):
 def test_roundings(name, cpu):
     x = np.concatenate([np.linspace(-3, 3, 241), [np.inf, -np.inf, np.nan, -0.0, 1e20, 8388609.0]])
     x = x.astype(np.float32)
-    w = Writer()
-    expression, constants = w.expression([w(name, w.input())])
-    loop = elementwise.Loop(expression, constants, [x.shape], [x.dtype], x.shape, [x.dtype])
+    made = expression(1, lambda w, x: [w(name, x)])
     y = np.empty_like(x)
-    loop.call(x, y)()
+    looped(made, [x.shape], [x.dtype], x.shape, [x.dtype])(x, y)()
     np.testing.assert_array_equal(y, getattr(np, name)(x))
 
 
@@ -242,38 +254,28 @@ def test_roundings(name, cpu):
 def test_random_expression_of_random_shapes(cpu, made, extents, dtype, seed):
     if dtype not in compiled.storable():
         return
-    (expression, constants), (whole, views) = made, extents
+    whole, views = extents
     rng = np.random.default_rng(seed)
     inputs = [np.asarray(rng.normal(size=v)).astype(DTYPES[dtype]) for v in views]
     dtypes = [x.dtype for x in inputs]
-    loop = elementwise.Loop(expression, constants, views, dtypes, whole, dtypes[:2])
     outputs = [np.full(whole, 99, DTYPES[dtype]) for _ in range(2)]
-    loop.call(*inputs, *outputs)()
-    wanted = evaluate(expression, constants, inputs, np.float64)
+    looped(made, views, dtypes, whole, dtypes[:2])(*inputs, *outputs)()
+    wanted = evaluate(*made, inputs, np.float64)
     for found, want in zip(outputs, wanted):
         agree(
             found, np.broadcast_to(want, whole), {"float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
         )
 
 
-@settings(max_examples=40, deadline=None)
-@given(expressions(), st.sampled_from([[0], [1], [0, 1]]))
-def test_part_of_an_expression_is_the_same_part(made, outputs):
-    expression, constants = made
-    inputs = [np.linspace(-2, 2, 7), np.linspace(1, -1, 7), np.linspace(0, 3, 7)]
-    whole = evaluate(expression, constants, inputs, np.float64)
-    part = evaluate(expression.only(outputs), constants, inputs, np.float64)
-    for i, found in zip(outputs, part):
-        np.testing.assert_array_equal(found, whole[i])
-
-
 def test_what_is_written_twice_is_computed_once():
-    w = Writer()
-    x, y = w.input(), w.input()
-    expression, constants = w.expression([(x + y) * w.constant(2.0), w("exp", y + x)])
-    assert expression == Expression(
-        2, 1, (("add", 0, 1), ("mul", 2, 3), ("exp", 3)), (4, 5)
-    ) and constants == (2.0,)
+    made = expression(2, lambda w, x, y: [(x + y) * w.constant(2.0), w("exp", y + x)])
+    assert made == (Expression(2, 1, (("add", 0, 1), ("mul", 2, 3), ("exp", 3)), (4, 5)), (2.0,))
+
+
+def test_numbers_of_both_signs_stay_apart():
+    """0.0 and -0.0 are equal, and not the same literal."""
+    made, _ = expression(1, lambda w, x: [w("copysign", x, 0.0), w("copysign", x, -0.0)])
+    assert [str(step[1]) for step in made.steps if step[0] == "number"] == ["0.0", "-0.0"]
 
 
 def test_constants_are_no_part_of_the_code(monkeypatch):
@@ -283,23 +285,26 @@ def test_constants_are_no_part_of_the_code(monkeypatch):
     x = np.ones(50, np.float32)
     f32 = np.dtype(np.float32)
     for c in (0.5, 7.0, float("inf"), 1e300):
-        w = Writer()
-        expression, constants = w.expression([w.input() * w.constant(c)])
-        loop = elementwise.Loop(expression, constants, [(50,)], [f32], (50,), [f32])
-        loop.call(x, x)
+        made = expression(1, lambda w, x, c=c: [x * w.constant(c)])
+        looped(made, [(50,)], [f32], (50,), [f32])(x, x)
     assert len(texts) == 1
 
 
 @pytest.mark.parametrize("columns", [16, 37])
 def test_matrices_may_be_parts_of_wider_ones(columns):
-    w = Writer()
-    x, y = w.input(), w.input()
-    expression, constants = w.expression([x * y, x - y])
     f32, shape, leads = np.dtype(np.float32), (5, columns), [columns + k for k in (3, 0, 1, 40)]
+    t = Computation()
+    x, y = (t.input(f"arg{i}", shape) for i in range(2))
+    nodes, numbers = pruned(t, [(x * y).number, (x - y).number])
+    attrs = ComputationAttrs(nodes, numbers, (shape,) * 2, (f32,) * 2, (f32,) * 2)
+    names = ("arg0", "arg1", "output0", "output1")
+    tile = TileView(strides=tuple((n, (lead, 1)) for n, lead in zip(names, leads) if lead != columns))
+    request = Request(FusedComputation, attrs, (shape,) * 2, (shape,) * 2, f32, (f32,) * 2, tile=tile)
     whole = [np.arange(5 * lead, dtype=f32).reshape(5, lead) for lead in leads]
     a, b, product, difference = (m[:, :columns] for m in whole)
-    loop = elementwise.Loop(expression, constants, [shape] * 2, [f32] * 2, shape, [f32] * 2, leads)
-    loop.call(*whole)()
+    kernel = CPU.kernel(request)
+    assert kernel.name == "compiled 2 steps"
+    kernel.link(kernel.run, np, attrs, a, b, outs=(product, difference))()
     np.testing.assert_array_equal(product, a * b)
     np.testing.assert_array_equal(difference, a - b)
     for made, lead in zip(whole[2:], leads[2:]):  # what lies beside is left
@@ -311,44 +316,49 @@ def test_matrices_may_be_parts_of_wider_ones(columns):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_output_may_lie_over_any_input(over, threads, monkeypatch):
     monkeypatch.setenv("MXLITE_NUM_THREADS", str(threads))
-    w = Writer()
-    x, y, row = w.input(), w.input(), w.input()
-    expression, constants = w.expression([x * y + row, x - y])
+    made = expression(3, lambda w, x, y, row: [x * y + row, x - y])
     rng = np.random.default_rng(0)
     shape = (60, 1003)
     inputs = [rng.normal(size=s).astype(np.float32) for s in (shape, shape, (1003,))]
     f32 = inputs[0].dtype
-    wanted = evaluate(expression, constants, inputs)
-    loop = elementwise.Loop(expression, constants, [x.shape for x in inputs], [f32] * 3, shape, [f32] * 2)
+    wanted = evaluate(*made, inputs)
     outputs = [np.empty(shape, np.float32), np.empty(shape, np.float32)]
     outputs[0] = inputs[over]
     outputs[1] = inputs[1 - over]
-    loop.call(*inputs, *outputs)()
+    looped(made, [x.shape for x in inputs], [f32] * 3, shape, [f32] * 2)(*inputs, *outputs)()
     for found, want in zip(outputs, wanted):
         np.testing.assert_allclose(found, want, atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "shape, views, lengths, strides",
+    "shape, views, lengths",
     [
-        ((2, 3, 4), [(2, 3, 4), (2, 3, 4)], (24,), [(1,), (1,)]),
-        ((2, 3, 4), [(2, 3, 4), (1, 3, 1)], (2, 3, 4), [(12, 4, 1), (0, 1, 0)]),
-        ((2, 3, 4), [(2, 3, 4), (4,)], (6, 4), [(4, 1), (0, 1)]),
-        ((2, 3, 4), [(2, 3, 4), (2, 3, 1)], (6, 4), [(4, 1), (1, 0)]),
-        ((2, 3, 4), [(1,), ()], (24,), [(0,), (0,)]),
-        ((1, 3, 1), [(1, 3, 1), (3, 1)], (3,), [(1,), (1,)]),
-        ((), [(), ()], (1,), [(0,), (0,)]),
-        ((5, 3, 4), [(5, 1, 4), (1, 3, 4)], (5, 3, 4), [(4, 0, 1), (0, 4, 1)]),
+        ((2, 3, 4), [(2, 3, 4), (2, 3, 4)], (24,)),
+        ((2, 3, 4), [(2, 3, 4), (1, 3, 1)], (2, 3, 4)),
+        ((2, 3, 4), [(2, 3, 4), (4,)], (6, 4)),
+        ((2, 3, 4), [(2, 3, 4), (2, 3, 1)], (6, 4)),
+        ((2, 3, 4), [(1,), ()], (24,)),
+        ((1, 3, 1), [(1, 3, 1), (3, 1)], (3,)),
+        ((), [(), ()], (1,)),
+        ((5, 3, 4), [(5, 1, 4), (1, 3, 4)], (5, 3, 4)),
     ],
 )
-def test_shapes_become_as_few_axes_as_they_can(shape, views, lengths, strides):
-    assert collapsed(shape, views) == (lengths, tuple(strides))
+def test_shapes_become_as_few_axes_as_they_can(shape, views, lengths):
+    made = expression(2, lambda w, x, y: [x + y])
+    (placed,) = nests_of_expression(made, views, ["float32"] * 2, shape, ["float32"]).nests
+    assert placed.lengths == lengths and all(placed.nest.kept)
 
 
 # -- rows of the table
 
 _ELEMENTWISE = frozenset(elementwise_operators())
 _CASES = sorted(n for n, c in CASES.items() if c.op in _ELEMENTWISE or c.op.grad_op in _ELEMENTWISE)
+
+
+def has_loop(request):
+    """True for an elementwise request that is one loop."""
+    nests = nests_for(request, Arrays(compiled.storable())) if request.op in _ELEMENTWISE else None
+    return nests is not None and is_chain(request, nests)
 
 
 def compiled_and_reference(case, dtype):
@@ -360,7 +370,7 @@ def compiled_and_reference(case, dtype):
         first = call.dtypes[0][0]
         wanted = op.output_names(call.attrs)
         request = Request(op, call.attrs, *call.shapes, first, call.dtypes[0], names)
-        if op not in _ELEMENTWISE or program(request, compiled.storable()) is None:
+        if not has_loop(request):
             continue
         for kind in ("ordinary", "special"):
             given = {n: x.copy() for n, x in ins.items()}
@@ -428,7 +438,7 @@ def test_rules_are_reached():
             if op in _ELEMENTWISE:
                 names = frozenset((*op.input_names(call.attrs), *op.output_names(call.attrs)))
                 request = Request(op, call.attrs, *call.shapes, call.dtypes[0][0], call.dtypes[0], names)
-                if program(request, compiled.storable()) is not None:
+                if has_loop(request):
                     reached.add(op)
     missing = {op.op_name for op in _ELEMENTWISE if op not in reached}
     # Gradients whose operands are always sums, or that read an array of numbers.

@@ -143,4 +143,4 @@ def test_a_module_that_does_not_say_what_it_serves_is_always_asked(package, sour
 def test_networks_find_kernels_of_operators_that_passes_insert():
     net = mx.sym.FullyConnected(mx.sym.tanh(mx.sym.Variable("data") + 1), num_hidden=4)
     chosen = net.simple_bind(mx.cpu(), data=(64, 512)).debug_str()
-    assert "_fused_elementwise" in chosen and "[compiled" in chosen
+    assert "_fused_computation" in chosen and "[compiled" in chosen

@@ -49,7 +49,7 @@ class Willing(Target):
         return self.tiles(a)
 
     def storable(self) -> frozenset[str]:
-        return gpu.KNOWN
+        return frozenset(gpu.NAMES)
 
 
 def asking(name: str, target: Target) -> Pass:

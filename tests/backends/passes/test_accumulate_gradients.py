@@ -107,7 +107,7 @@ def test_float32_has_the_bits_of_a_sum_apart_and_the_references_numbers(monkeypa
     assert len(tasks(own, "_accumulated_gradient")) == count and not tasks(own, "_grad_add")
     got = gradients(own)
     apart = bound(monkeypatch, symbol, shape, backend(APART))
-    assert len(tasks(apart, "_grad_add")) + len(tasks(apart, "_fused_elementwise")) > 0
+    assert len(tasks(apart, "_grad_add")) + len(tasks(apart, "_fused_computation")) > 0
     assert not tasks(apart, "_accumulated_gradient")
     for name, want in gradients(apart).items():
         assert got[name].tobytes() == want.tobytes(), name

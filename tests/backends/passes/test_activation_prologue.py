@@ -79,17 +79,17 @@ def operators(exe: Any) -> list[str]:
     """The operators of a step, a region with a prologue by what it is of the layer."""
     found = []
     for _, inner in inner_operators(exe):
-        last = [n for n in inner if n != "_fused_elementwise"]
+        last = [n for n in inner if n != "_fused_computation"]
         if inner[:3] == [
             "_backward_FullyConnected",
-            "_fused_elementwise_gradient",
+            "_fused_computation_gradient",
             "_backward_FullyConnected",
         ]:
             found.append("gradients" if len(inner) == 3 else "gradients and update")
         elif inner[:4] == [
             "Cast",
             "_backward_FullyConnected",
-            "_fused_elementwise_gradient",
+            "_fused_computation_gradient",
             "_backward_FullyConnected",
         ]:
             found.append("gradients and update")
@@ -302,15 +302,15 @@ def regions(arrays: dict[str, Any], function: Any, update: Any = None) -> dict[s
     shapes = dict(graph.shapes) | {e: x.shape for e, x in made.items()}
     graph = replace(graph, shapes=shapes, dtypes=dict(graph.dtypes) | {e: x.dtype for e, x in made.items()})
     entries = known["d_out"], known["weight"], known["data"]
-    expression = rule._with_slope(act, arrays["data"].dtype)
+    both = rule._with_slope(graph, act, arrays["data"].shape[-1])
     forward = rule._forward(graph, rule._PrologueMatch(act, layer, act, act, act))
-    backward = rule.gradient_region(graph, entries, expression)
+    backward = rule.gradient_region(graph, entries, both)
     found = {"layer": (Tiled, forward), "gradients": (TiledGradient, backward)}
     if update is not None:
         names = [known[n] for n in ("states", "hyper") if n in known]
         step = Node(*update, (known["master"], known["d_out"], *names), "update")
         entries = known["d_out"], known["master"], known["data"]
-        found["update"] = TiledUpdate, rule.gradient_region(graph, entries, expression, step)
+        found["update"] = TiledUpdate, rule.gradient_region(graph, entries, both, step)
     return {
         n: (op, region.attrs(results), [e.node.name for e in region.entries])
         for n, (op, (region, results)) in found.items()

@@ -15,14 +15,14 @@ from mxlite import sym
 from mxlite.backends import bind_call
 from mxlite.backends.cpu.backend import CPU
 from mxlite.backends.cpu.compiled import storable, usable
-from mxlite.backends.fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
+from mxlite.backends.fused.computation import ComputationAttrs, FusedComputation
 from mxlite.backends.passes.fusion import groups as fusing
 from mxlite.backends.rewrite import Stage
 from mxlite.core.machine_code import native
 from mxlite.executor.plan.step import _accumulate
 from mxlite.graph import Entry, Graph, infer_shapes, infer_types, NoAttrs, Node
 from mxlite.ops.nn.dropout import Dropout
-from mxlite.te.expression import Writer
+from mxlite.te.computation import Computation, pruned
 from tests.backends.passes.pass_lists import alone, without_stage
 
 pytestmark = pytest.mark.skipif(not usable(), reason="llvmlite is not installed")
@@ -104,7 +104,7 @@ def test_training_step_is_the_same_in_fewer_nodes(dtype, monkeypatch):
     for name in ga:
         close(gb[name], ga[name], near)
     ops = [t.op for t in tasks(fast)]
-    assert ops.count("_fused_elementwise") == 1 and ops.count("_fused_computation_gradient") == 1
+    assert ops.count("_fused_computation") == ops.count("_fused_computation_gradient") == 1
     assert len(ops) <= len(tasks(plain)) - 9
     assert fast.memory_plan.peak_bytes <= plain.memory_plan.peak_bytes
 
@@ -191,14 +191,21 @@ def test_random_network_trains_alike(net, seed, grad_req):
 
 def test_chain_becomes_one_node():
     x = sym.Variable("x")
-    assert fused(sym.exp(sym.tanh(x) * 2.0), x=SHAPE) == ["_fused_elementwise"]
+    assert fused(sym.exp(sym.tanh(x) * 2.0), x=SHAPE) == ["_fused_computation"]
 
 
 def test_dag_becomes_one_node():
     i, f, o, g, c = (sym.Variable(n) for n in "ifogc")
     cell = sym.sigmoid(f) * c + sym.sigmoid(i) * sym.tanh(g)
     out = sym.Group([sym.sigmoid(o) * sym.tanh(cell), cell])
-    assert fused(out, **dict.fromkeys("ifogc", SHAPE)) == ["_fused_elementwise"]
+    assert fused(out, **dict.fromkeys("ifogc", SHAPE)) == ["_fused_computation"]
+
+
+def test_a_chain_that_reads_no_array(monkeypatch):
+    net = sym.exp(sym.ones_like(sym.Variable("x")) * 2.0)
+    assert fused(net, x=SHAPE) == ["_fused_computation"]
+    (out,) = bound(net, "compiled", monkeypatch, grad_req="null", x=SHAPE).forward()
+    np.testing.assert_allclose(out.asnumpy(), np.full(SHAPE, np.exp(2.0)), rtol=1e-6)
 
 
 def test_what_is_small_stays():
@@ -216,7 +223,7 @@ def test_other_shapes_stay_apart():
     x, y = sym.Variable("x"), sym.Variable("y")
     net = sym.broadcast_mul(sym.exp(sym.tanh(x)), sym.exp(sym.tanh(y)))
     assert fused(net, x=(32, 128), y=(32, 1, 128)) == [
-        "_fused_elementwise", "_fused_elementwise", "broadcast_mul"
+        "_fused_computation", "_fused_computation", "broadcast_mul"
     ]  # fmt: skip
 
 
@@ -226,7 +233,7 @@ def test_value_that_others_read_is_an_output():
     net = sym.Group([sym.exp(h) * 2.0, sym.sum(h)])
     graph = forward_graph(net, x=SHAPE)
     made = chains(graph, graph.outputs, 4)
-    (node,) = (n for n in made.nodes if n.op is FusedElementwise)
+    (node,) = (n for n in made.nodes if n.op is FusedComputation)
     assert node.num_outputs == 2
 
 
@@ -237,21 +244,21 @@ def test_reader_outside_ends_a_group():
     net = sym.exp(h) + sym.softmax(h)
     names = fused(net, x=SHAPE)
     assert names in (
-        ["_fused_elementwise", "softmax", "elemwise_add"],
-        ["tanh", "softmax", "_fused_elementwise"],
+        ["_fused_computation", "softmax", "elemwise_add"],
+        ["tanh", "softmax", "_fused_computation"],
     )
 
 
 def test_forward_and_backward_stay_apart():
     x = sym.Variable("x")
     net = sym.exp(sym.tanh(sym.square(sym.sigmoid(x))))
-    assert fused(net, num_forward=2, x=SHAPE) == ["_fused_elementwise", "_fused_elementwise_gradient"]
+    assert fused(net, num_forward=2, x=SHAPE) == ["_fused_computation", "_fused_computation_gradient"]
 
 
 def test_different_annotations_stay_apart():
     with mx.AttrScope(__force_mirroring__="True"):
         h = sym.tanh(sym.sigmoid(sym.Variable("x")))
-    assert fused(sym.exp(sym.square(h)), x=SHAPE) == ["_fused_elementwise", "_fused_elementwise"]
+    assert fused(sym.exp(sym.square(h)), x=SHAPE) == ["_fused_computation", "_fused_computation"]
 
 
 def test_without_a_compiler_nothing_happens(monkeypatch):
@@ -276,8 +283,8 @@ def test_what_changes_in_between_is_read_before():
         changed = replace(graph, effects=tuple(middle), order=(*others, *middle, softmax, add, end))
         made = chains(changed, graph.outputs, 6)
         found.append([n.op.op_name for n in made.nodes if n.op is not None])
-    assert found[0] == ["softmax", "_fused_elementwise"]
-    assert found[1] == ["_fused_elementwise", "_accumulate", "softmax", "_fused_elementwise"]
+    assert found[0] == ["softmax", "_fused_computation"]
+    assert found[1] == ["_fused_computation", "_accumulate", "softmax", "_fused_computation"]
 
 
 def test_what_would_have_to_live_longer_is_not_made_to_wait():
@@ -285,8 +292,8 @@ def test_what_would_have_to_live_longer_is_not_made_to_wait():
     x, w = sym.Variable("x"), sym.Variable("w")
     s = sym.dot(x, w) + sym.dot(sym.reverse(x, axis=0), w)
     other = sym.softmax(sym.dot(sym.reverse(x, axis=1), w))
-    assert fused(s * other, x=SHAPE, w=(128, 128)).count("_fused_elementwise") == 0
-    assert fused(sym.exp(s) * other, x=SHAPE, w=(128, 128)).count("_fused_elementwise") == 1
+    assert fused(s * other, x=SHAPE, w=(128, 128)).count("_fused_computation") == 0
+    assert fused(sym.exp(s) * other, x=SHAPE, w=(128, 128)).count("_fused_computation") == 1
 
 
 def test_random_numbers_stay_with_their_node(monkeypatch):
@@ -326,25 +333,29 @@ def test_many_nodes_take_linear_time():
 
 
 def attrs(shape=(40, 300), dtype="float32"):
-    w = Writer()
-    x, y, row = w.input(), w.input(), w.input()
-    expression, constants = w.expression([w("tanh", x * y) + row * w.constant(0.5), x - y])
-    return FusedAttrs(expression, constants, (shape, shape, (1, shape[1])), shape, (np.dtype(dtype),) * 2)
+    t = Computation()
+    x, y, row = t.input("arg0", shape), t.input("arg1", shape), t.input("arg2", (1, shape[1]))
+    nodes, numbers = pruned(t, [v.number for v in (t.tanh(x * y) + row * t.constant(0.5), x - y)])
+    return ComputationAttrs(nodes, numbers, (shape,) * 2, (np.dtype(dtype),) * 2, (np.dtype("f"),) * 3)
 
 
 def run(a, arrays, outs, kernel=None):
     dtypes = tuple(x.dtype for x in arrays)
-    shapes = tuple(x.shape for x in arrays), (a.shape,) * 2
-    kernel = kernel or CPU.choose(FusedElementwise, a, *shapes, dtypes[0], dtypes)
-    bind_call(kernel, np, FusedElementwise, a, arrays, outs, shapes=shapes)()
+    shapes = tuple(x.shape for x in arrays), a.shapes
+    kernel = kernel or CPU.choose(FusedComputation, a, *shapes, dtypes[0], dtypes)
+    work = CPU.empty(kernel.workspace)
+    bind_call(kernel, np, FusedComputation, a, arrays, outs, work=work, shapes=shapes)()
     return kernel.name
 
 
 def arrays_of(a, seed=0):
     rng = np.random.default_rng(seed)
-    return [rng.normal(size=v).astype(np.float32) for v in a.views[:2]] + [
-        rng.normal(size=a.shape[1]).astype(np.float32)
-    ]
+    shape = a.shapes[0]
+    return [rng.normal(size=s).astype(np.float32) for s in (shape, shape, shape[1:])]
+
+
+def reference(a):
+    return CPU.reference(FusedComputation, a, (*a.shapes, (1, a.shapes[0][1])), a.shapes, np.dtype("f"))
 
 
 @pytest.mark.parametrize("shape", [(40, 300), (3, 20_000), (1, 1), (9000, 2)])
@@ -352,8 +363,7 @@ def test_generated_and_reference_kernel_agree(shape):
     a = attrs(shape)
     found, wanted = ([np.full(shape, 7, np.float32) for _ in range(2)] for _ in range(2))
     assert run(a, arrays_of(a), found).startswith("compiled")
-    reference = CPU.reference(FusedElementwise, a, a.views, (shape,) * 2, np.dtype(np.float32))
-    run(a, arrays_of(a), wanted, reference)
+    run(a, arrays_of(a), wanted, reference(a))
     for x, y in zip(found, wanted):
         np.testing.assert_allclose(x, y, atol=1e-6)
 
@@ -361,28 +371,20 @@ def test_generated_and_reference_kernel_agree(shape):
 def test_reference_kernel_writes_over_its_inputs():
     """As the generated one may: everything of a block is read before any of it is written."""
     a = attrs((9000, 2))
-    wanted, arrays = [np.empty(a.shape, np.float32) for _ in range(2)], arrays_of(a)
-    reference = CPU.reference(FusedElementwise, a, a.views, (a.shape,) * 2, np.dtype(np.float32))
-    run(a, arrays, wanted, reference)
-    run(a, arrays, [arrays[0], arrays[1]], reference)
+    wanted, arrays = [np.empty(s, np.float32) for s in a.shapes], arrays_of(a)
+    run(a, arrays, wanted, reference(a))
+    run(a, arrays, [arrays[0], arrays[1]], reference(a))
     np.testing.assert_array_equal(arrays[0], wanted[0])
     np.testing.assert_array_equal(arrays[1], wanted[1])
-
-
-def test_only_inputs_of_full_size_are_given_away():
-    a = attrs()
-    options = FusedElementwise.in_place_options(a)
-    assert options == {"output0": ("arg0", "arg1"), "output1": ("arg0", "arg1")}
-    assert not FusedElementwiseGradient.recomputable and FusedElementwise.recomputable
 
 
 def test_unwanted_output_of_a_fused_node_is_left_out():
     a = attrs()
     arrays = arrays_of(a)
-    whole = [np.empty(a.shape, np.float32) for _ in range(2)]
+    whole = [np.empty(s, np.float32) for s in a.shapes]
     run(a, arrays, whole)
     for i in range(2):
-        some = [np.empty(a.shape, np.float32) if i == k else None for k in range(2)]
+        some = [np.empty(a.shapes[k], np.float32) if i == k else None for k in range(2)]
         run(a, arrays, some)
         np.testing.assert_array_equal(some[i], whole[i])
 
@@ -394,7 +396,7 @@ def test_equal_values_are_stored_once():
     net = sym.Group([sym.softmax(h), sym.softmax(same), sym.tanh(h) * same])
     graph = forward_graph(net, x=SHAPE)
     made = chains(graph, graph.outputs, 6)
-    fused_nodes = [n for n in made.nodes if n.op is FusedElementwise]
+    fused_nodes = [n for n in made.nodes if n.op is FusedComputation]
     assert all(n.num_outputs == 1 for n in fused_nodes)
 
 
@@ -403,4 +405,4 @@ def test_group_is_no_larger_than_it_may_be(monkeypatch):
     h = sym.Variable("x")
     for _ in range(7):
         h = sym.tanh(h)
-    assert fused(h, x=SHAPE) == ["_fused_elementwise", "_fused_elementwise", "tanh"]
+    assert fused(h, x=SHAPE) == ["_fused_computation", "_fused_computation", "tanh"]

@@ -9,7 +9,7 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.compiled import storable, usable
-from mxlite.backends.fused.computation import computation_of, ComputationAttrs, FusedComputation
+from mxlite.backends.fused.computation import ComputationAttrs, FusedComputation
 from mxlite.memplan import check
 from mxlite.te.computation import Computation, pruned
 from tests.backends.passes.pass_lists import left_out
@@ -69,6 +69,11 @@ def operators(exe: Any) -> list[str]:
     return [t.op for t in exe._planned.train.problem.tasks]
 
 
+def reducing(lowered: Any) -> list[str]:
+    """The fused operators that are more than chains."""
+    return [c.node.op.op_name for c in lowered.calls if getattr(c.node.attrs, "reduces", False)]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_step_computes_what_the_reference_computes(name, dtype, monkeypatch):
@@ -77,7 +82,7 @@ def test_a_step_computes_what_the_reference_computes(name, dtype, monkeypatch):
     symbol = NETWORKS[name]
     types = {"type_dict": dict.fromkeys(symbol.list_arguments(), dtype)} if dtype != "float32" else {}
     exe = bound(symbol, **types)
-    assert "_fused_computation" in operators(exe)
+    assert reducing(exe._planned.train)
     got = step(exe)
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
     want = step(bound(symbol, **types))
@@ -89,10 +94,10 @@ def test_a_step_computes_what_the_reference_computes(name, dtype, monkeypatch):
 @pytest.mark.parametrize("name", TWO)
 def test_forward_and_backward_are_a_node_each_in_fewer_bytes(name, monkeypatch):
     exe = bound(NETWORKS[name])
-    assert operators(exe) == FUSED
+    assert operators(exe) == FUSED and reducing(exe._planned.train)
     left_out(monkeypatch, "reductions")
     apart = bound(NETWORKS[name])
-    assert not set(FUSED) & set(operators(apart))
+    assert not reducing(apart._planned.train)
     assert exe.memory_plan.arena_bytes <= apart.memory_plan.arena_bytes
     fewer = name in ("weighted sum", "root of a mean", "layer norm")
     assert (exe.memory_plan.arena_bytes < apart.memory_plan.arena_bytes) >= fewer
@@ -112,16 +117,16 @@ def test_every_budget_gives_the_same_bits():
             np.testing.assert_array_equal(got[n], x, err_msg=n)
 
 
-def forward_operators(symbol: Any, **shapes: Any) -> list[str]:
-    exe = symbol.simple_bind(mx.cpu(), grad_req="null", **shapes)
-    return [t.op for t in exe.memory_plan.problem.tasks]
+def inference(symbol: Any, **shapes: Any) -> Any:
+    return symbol.simple_bind(mx.cpu(), grad_req="null", **shapes)._planned.infer
 
 
 def test_a_softmax_of_an_axis_in_the_middle_is_computed_over_the_axes_of_its_chain():
     """The operator merges axes that a chain with a mask has apart."""
     mask = mx.sym.var("mask")
     symbol = mx.sym.softmax(mx.sym.broadcast_add(X, mask), axis=2)
-    assert forward_operators(symbol, x=(4, 6, 40, 5), mask=(1, 6, 40, 1)) == ["_fused_computation"]
+    made = inference(symbol, x=(4, 6, 40, 5), mask=(1, 6, 40, 1))
+    assert [t.op for t in made.problem.tasks] == reducing(made) == ["_fused_computation"]
 
 
 def test_nodes_stay_apart_where():
@@ -134,7 +139,7 @@ def test_nodes_stay_apart_where():
         ),
     }
     for why, (symbol, shape) in cases.items():
-        assert "_fused_computation" not in forward_operators(symbol, x=shape), why
+        assert not reducing(inference(symbol, x=shape)), why
 
 
 def test_one_result_of_several_is_made_again_from_the_others():
@@ -143,13 +148,10 @@ def test_one_result_of_several_is_made_again_from_the_others():
     symbol = mx.sym.Group([total, mx.sym.RMSNorm(total, mx.sym.reshape(G, shape=(WIDTH,)))])
     exe = symbol.simple_bind(mx.cpu(), grad_req="null", **SHAPES)
     (node,) = (c.node for c in exe._planned.infer.calls if c.node.op is FusedComputation)
-    shapes = (SHAPES["x"], SHAPES["b"], (WIDTH,))
-    order = [shapes[i] for i in range(len(node.attrs.given))]
-    made, places = node.attrs.from_others(1, tuple(order))
+    made, places = node.attrs.part([1], from_others=True)
     assert places == (3, 2) or places == (2, 3)
-    assert made.donors == (("arg0",),) or made.donors == (("arg1",),)
-    t, _ = computation_of(made, tuple((*order, *node.attrs.shapes)[i] for i in places))
-    assert sum(n[0] == "add" for n in t.nodes) == 1, "of the norm's epsilon, not of the sum"
+    assert made.donors == ((f"arg{places.index(3)}",),)
+    assert sum(n[0] == "add" for n in made.nodes) == 1, "of the norm's epsilon, not of the sum"
 
 
 def test_a_node_that_does_not_join_has_axes_of_its_own(monkeypatch):
@@ -180,11 +182,10 @@ def test_a_result_that_an_array_only_repeats_is_computed_again():
     mean = t.mean(t.input("arg0", (6, 8)), (1,))
     nodes, numbers = pruned(t, [mean.number, (mean * 2.0).number])
     kind = np.dtype("f")
-    attrs = ComputationAttrs(nodes, numbers, ((6, 8), (6, 1)), (kind, kind), (kind,), ((), ()))
-    made, places = attrs.from_others(1, ((6, 8),))
+    attrs = ComputationAttrs(nodes, numbers, ((6, 8), (6, 1)), (kind, kind), (kind,))
+    made, places = attrs.part([1], from_others=True)
     assert places == (0,), "from the data, not from the array in which the mean is repeated"
-    _, outputs = computation_of(made, ((6, 8),))
-    assert outputs["output0"].shape == (6, 1)
+    assert made.written(Computation())["output0"].shape == (6, 1)
 
 
 def test_groups_of_different_domains_stay_apart():

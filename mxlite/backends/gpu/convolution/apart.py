@@ -10,13 +10,9 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from ....graph.gradient import GradAdd
 from ....graph.ir import Shape
-from ....graph.opdef import DType, NoAttrs
-from ...base import Request
-from ...elementwise.program import program
-from ..compiler.kinds import FLOATS
-from ..kernels.arithmetic.elementwise import KNOWN, Loop
+from ....graph.opdef import DType
+from ..kernels.arithmetic.elementwise import Loop
 from ..runtime.device import Device, InOrder, Run
 
 Way = Any
@@ -54,7 +50,4 @@ class Apart:
 
 @functools.lru_cache(maxsize=256)
 def _sum(device: Any, shape: Shape, dtype: DType) -> Loop:
-    r = Request(GradAdd, NoAttrs(), (shape, shape), (shape,), dtype, (dtype, dtype))
-    p = program(r, KNOWN, FLOATS)
-    assert p is not None
-    return Loop(device, p.expression, p.constants, p.views, (dtype, dtype), p.shape, (dtype,))
+    return Loop(device, lambda t, x, y: x + y, (shape, shape), (dtype, dtype), shape, dtype)

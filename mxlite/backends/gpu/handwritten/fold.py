@@ -15,13 +15,12 @@ from ....core.dtype import as_dtype
 from ....graph.ir import Shape
 from ....graph.opdef import DType
 from ...base import ChosenKernel, Request
-from ...elementwise.program import collapsed
 from ..compiler.kinds import computed_in, floating, kind, known
 from ..compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ..rows import answer
 from ..runtime.device import Device, InOrder, nothing, Run
 from .each import launch
-from .layout import COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
+from .layout import collapsed, COLUMN_THREADS, Divisor, Layout, MOST, power_of_two, rows
 
 SAME, SQUARE, SIZE, KNOWN_OR_0, KNOWN_OR_1, TRUTH, ABOVE, POWER, SPREAD, PRODUCT = range(10)
 """Operands of a reduction: an array, an array and a number for each result, two arrays."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ....core.cached import cached_property
 from ....core.dtype import as_dtype
 from ....te.computation import REDUCTIONS
 from ...nests.facts import facts_of
@@ -36,11 +37,15 @@ class Launches:
     def __init__(self, device: Device, nests: Nests, name: str = "nest") -> None:
         self.device, self.nests, self.name = device, nests, name
         self.placed = [_Placed(p, nests.number) for p in nests.nests]
-        is_wide = any(p.is_wide for p in self.placed)
+        self.is_wide = any(p.is_wide for p in self.placed)
+        self._length: Any = ctypes.c_int64 if self.is_wide else Divisor
+        self._index: Any = ctypes.c_int64 if self.is_wide else ctypes.c_uint32
+
+    @cached_property
+    def text(self) -> KernelSource:
+        """The kernels' source."""
         forms = tuple((p.placed.nest, p.form) for p in self.placed)
-        self.text = source(forms, nests.number, is_wide, name)
-        self._length: Any = ctypes.c_int64 if is_wide else Divisor
-        self._index: Any = ctypes.c_int64 if is_wide else ctypes.c_uint32
+        return source(forms, self.nests.number, self.is_wide, self.name)
 
     def call(self, arrays: Sequence[Any]) -> Run:
         """The call for all arrays, which are in C order: inputs, outputs, scratch."""

@@ -201,7 +201,7 @@ Fused = tuple[Node, dict[Entry, int]]
 """The node for a group, which reads entries of the graph, and the index of its output for each entry."""
 
 
-def readers_of(step: Step, groups: Sequence[Group]) -> dict[Entry, set[Group | None]]:
+def _readers_of(step: Step, groups: Sequence[Group]) -> dict[Entry, set[Group | None]]:
     """The groups that read an entry; None among them if others do."""
     of_node = {m: g for g in groups for m in g.members}
     read: dict[Entry, set[Group | None]] = {}
@@ -213,18 +213,25 @@ def readers_of(step: Step, groups: Sequence[Group]) -> dict[Entry, set[Group | N
     return read
 
 
-def fused(step: Step, groups: Sequence[Group], fuse: Callable[[Group], Fused]) -> Step:
-    """The step with one node for each group."""
-    last = {g.members[-1]: g for g in groups}
+def fused(
+    step: Step,
+    groups: Sequence[Group],
+    fuse: Callable[[Group, Mapping[Entry, set[Group | None]]], Fused | None],
+) -> Step:
+    """The step with one node for each group that `fuse` has one for, given which groups read an entry."""
+    if not groups:
+        return step
+    read = _readers_of(step, groups)
+    made = {g.members[-1]: (g, found) for g in groups if (found := fuse(g, read)) is not None}
 
     def add(result: Rewriter, node: Node) -> None:
-        new, made = fuse(last[node])
+        _, (new, entries) = made[node]
         new = replace(new, inputs=result.inputs(new))
-        for old, index in made.items():
+        for old, index in entries.items():
             result.put(old, Entry(new, index))
         result.order.append(new)
 
-    return step.substituted(last, add, gone={m for g in groups for m in g.members})
+    return step.substituted(made, add, gone={m for g, _ in made.values() for m in g.members})
 
 
 def outputs_of(

@@ -21,7 +21,6 @@ from ....ops.layout import ChannelsFirst, ChannelsLast
 from ....ops.scratch import accumulator
 from ...call import flops_of
 from ...fused.computation import FusedComputation
-from ...fused.elementwise import FusedElementwise
 from ...rewrite import Step
 
 SCATTERED = 8
@@ -102,7 +101,7 @@ def rerun(graph: Graph, e: Entry) -> tuple[Node, ...]:
         return ()
     if op.has_stream(node.attrs) or op.mutated(node.attrs):
         return ()
-    if op in (FusedElementwise, FusedComputation) and node.num_outputs > 1:
+    if op is FusedComputation and node.num_outputs > 1:
         return _part_of_fused(graph, e)
     return (renamed(node),) if e.index == 0 else ()
 
@@ -112,10 +111,7 @@ def _part_of_fused(graph: Graph, e: Entry) -> tuple[Node, ...]:
     node, a = e.node, e.node.attrs
     if any(accumulator(graph.dtypes[y]) != graph.dtypes[y] for y in node.outputs):
         return ()
-    if node.op is FusedElementwise:
-        attrs, places = a.from_others(e.index)
-    else:
-        attrs, places = a.from_others(e.index, tuple(graph.shapes[x] for x in node.inputs))
+    attrs, places = a.part([e.index], from_others=True)
     count = len(node.inputs)
     inputs = tuple(node.inputs[i] if i < count else Entry(node, i - count) for i in places)
     return (replace(renamed(node), attrs=attrs, inputs=inputs),)

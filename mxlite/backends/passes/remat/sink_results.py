@@ -11,7 +11,7 @@ cross from one time step to the next, where a plan keeps them so that others can
 
 So the chain becomes two nodes, each of which computes a part of its outputs: a variant of the step that holds
 less even without recomputation and takes longer, which the planner is offered beside the usual one. Both
-parts are cut from the same expression, and so the bits are equal.
+parts are cut from the same computation, and so the bits are equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from math import inf
 
 from ....graph import Entry, Node, Rewriter
-from ...fused.elementwise import FusedAttrs, FusedElementwise
+from ...fused.computation import ComputationAttrs, FusedComputation
 from ...rewrite import graph_pass, Stage, Step
 from ..target import Target
 from .remat_candidates import is_stage, Reads
@@ -42,7 +42,7 @@ def is_of_use(step: Step) -> bool:
 @graph_pass(
     Stage.STEP_VARIANT,
     after=("split_norm_statistics",),
-    anchors=(FusedElementwise,),
+    anchors=(FusedComputation,),
     instead="chains in two",
     pays=is_of_use,
 )
@@ -80,7 +80,7 @@ def _late(reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:
     """Chains of the forward pass with the outputs that only backward reads, if they have others too."""
     found: dict[Node, list[int]] = {}
     for node in reads.forward:
-        if node.op is not FusedElementwise or is_stage(node):
+        if node.op is not FusedComputation or node.attrs.reduces or is_stage(node):
             continue
         outs = node.outputs
         late = [i for i, e in enumerate(outs) if e in reads.first and e not in reads.early and e not in shown]
@@ -94,12 +94,6 @@ def _late(reads: Reads, shown: Set[Entry]) -> dict[Node, list[int]]:
 
 def _part(node: Node, inputs: Sequence[Entry], outputs: Sequence[int]) -> Node:
     """A chain that computes these outputs of `node`, from those of `inputs` that they need."""
-    a: FusedAttrs = node.attrs
-    expression, places = a.expression.only(outputs).of_needed_inputs()
-    attrs = replace(
-        a,
-        expression=expression,
-        views=tuple(a.views[i] for i in places),
-        dtypes=tuple(a.dtypes[i] for i in outputs),
-    )
-    return Node(FusedElementwise, attrs, tuple(inputs[i] for i in places), node.name)
+    a: ComputationAttrs = node.attrs
+    attrs, places = a.part(outputs)
+    return Node(FusedComputation, attrs, tuple(inputs[i] for i in places), node.name)

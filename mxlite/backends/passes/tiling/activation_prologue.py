@@ -28,13 +28,12 @@ from typing import Any, NamedTuple
 
 from ....core.dtype import float32
 from ....graph import Entry, Graph, Node, Op, Rewriter
-from ....graph.opdef import DType
 from ....ops.elementwise.cast import Cast
 from ....ops.nn.dense import FullyConnected
-from ....te.expression import Expression, Writer
+from ....te.computation import Computation, pruned
 from ...elementwise.formula import write
 from ...fused import tile_sizes
-from ...fused.elementwise import FusedAttrs, FusedElementwise, FusedElementwiseGradient
+from ...fused.computation import ComputationAttrs, FUSED, FusedComputation, FusedComputationGradient
 from ...fused.tile_sizes import block_tiles
 from ...fused.tiled import TileArray, Tiled, TiledGradient, TileLoop
 from ...rewrite import graph_pass, Stage, Step
@@ -50,7 +49,7 @@ LEAST_COLUMNS = 128
 """Least columns of it. A step of ConvNeXt, Swin and ViT with 128 to 256 was measured to take as long as it
 does without, or a few percent less."""
 
-LAYER, FUSED = (FullyConnected, FullyConnected.grad_op), (FusedElementwise, FusedElementwiseGradient)
+LAYER = (FullyConnected, FullyConnected.grad_op)
 
 
 class _PrologueMatch(NamedTuple):
@@ -158,31 +157,34 @@ def _regions(graph: Graph, m: _PrologueMatch, target: Target) -> tuple[_Made, _M
         return None
     if graph.nbytes(data) < LEAST_BYTES:
         return None
-    expression = _with_slope(m.activation, dtype)
-    if expression is None:
+    both = _with_slope(graph, m.activation, columns)
+    if both is None:
         return None
     forward = _forward(graph, m)
-    backward = gradient_region(graph, (named["d_out"], named["weight"], data), expression)
+    backward = gradient_region(graph, (named["d_out"], named["weight"], data), both)
     for region, results in (forward, backward):
         if not target.has_tile_kernels(region.attrs(results), (*LAYER, m.activation.op, *FUSED)):
             return None
     return forward, backward
 
 
-def _with_slope(activation: Node, dtype: DType) -> tuple[Expression, tuple[float, ...]] | None:
-    """The activation and its gradient as one expression of the incoming gradient and the data; None if there
-    is no formula.
+def _with_slope(graph: Graph, activation: Node, columns: int) -> ComputationAttrs | None:
+    """The activation and its gradient as one computation of the incoming gradient and the data, matrices;
+    None if there is no formula.
     """
-    op, a = activation.op, activation.attrs
+    op, a, e = activation.op, activation.attrs, activation.inputs[0]
     assert op is not None and op.grad_op is not None
-    w = Writer()
-    d, data = w.input(), w.input()
-    made = write(w, op, a, {"data": data}, dtype)
+    t, dtype, shape = Computation(), graph.dtypes[e], (prod(graph.shapes[e]) // columns, columns)
+    d, data = t.input("arg0", shape), t.input("arg1", shape)
+    made = write(t, op, a, {"data": data}, dtype)
     if made is None:
         return None
     known = {"d_out": d, "data": data, **made}
-    back = write(w, op.grad_op, a, {n: known[n] for n in op.grad_op.input_names(a)}, dtype)
-    return None if back is None else w.expression([made["out"], back["d_data"]])
+    back = write(t, op.grad_op, a, {n: known[n] for n in op.grad_op.input_names(a)}, dtype)
+    if back is None:
+        return None
+    nodes, numbers = pruned(t, [made["out"].number, back["d_data"].number])
+    return ComputationAttrs(nodes, numbers, (shape, shape), (dtype, dtype), (dtype, dtype))
 
 
 def _blocks(shape: tuple[int, int], block: tuple[int | None, int | None]) -> tuple[TileLoop, TileLoop]:
@@ -211,8 +213,8 @@ def _forward(graph: Graph, m: _PrologueMatch) -> _Made:
         if region.loops[1].num_tiles == 1:
             layer, parts["bias"] = replace(layer, no_bias=False), row
         else:  # products of blocks of columns are added to rows of it
-            copy = FusedAttrs(Expression(1, 0, (), (0,)), (), ((rows,),), (count, rows), (dtype,))
-            initial = region.call(FusedElementwise, copy, {"arg0": row}, {"output0": out}, level=0)["output0"]
+            copy = ComputationAttrs((("input", "arg0", (rows,)),), (0,), ((count, rows),), (dtype,), (dtype,))
+            initial = region.call(FusedComputation, copy, {"arg0": row}, {"output0": out}, level=0)["output0"]
     block = TileArray((count, columns), dtype, (0, 1))
     assert m.activation.op is not None
     reads = {"data": parts["data"]}
@@ -223,7 +225,7 @@ def _forward(graph: Graph, m: _PrologueMatch) -> _Made:
 def gradient_region(
     graph: Graph,
     entries: tuple[Entry, Entry, Entry],
-    expression: tuple[Expression, tuple[float, ...]],
+    both: ComputationAttrs,
     update: Node | None = None,
 ) -> _Made:
     """The region of a layer's gradients in data and weight, columns outside and rows inside; `entries` are
@@ -252,9 +254,8 @@ def gradient_region(
     assert grad is not None
     block = TileArray((count, columns), dtype, (1, 0))
     slope = region.call(grad, layer, {"d_out": d, "weight": factor}, {"d_data": block})["d_data"]
-    both = FusedAttrs(*expression, ((count, columns),) * 2, (count, columns), (dtype, dtype))
     made = region.call(
-        FusedElementwiseGradient,
+        FusedComputationGradient,
         both,
         {"arg0": slope, "arg1": before},
         {"output0": block, "output1": replace(block, given=None if shape == block.shape else shape)},

@@ -39,14 +39,14 @@ from ....ops.nn.normed_convolution import NormedConvolutionWeightGradient
 from ....ops.rnn.rnn import RNN
 from ....ops.rnn.rnn_gates import RnnKeepingGates
 from ...fused import tile_sizes
-from ...fused.elementwise import FusedElementwiseGradient
+from ...fused.computation import FUSED, FusedComputationGradient
 from ...fused.rnn_update import GateGradientsAttrs, RnnGateGradients, RnnUpdate, RNNUpdateAttrs
 from ...fused.tile_sizes import DEEP, filter_tiles, update_tiles
 from ...fused.tiled import TileArray, TiledGradient, TiledUpdate
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
 from ..target import Target
-from .activation_prologue import FUSED, gradient_region, LAYER
+from .activation_prologue import gradient_region, LAYER
 from .region import COLUMNS, Part, put_bias_gradient, Region, ROWS, WHOLE
 
 
@@ -226,9 +226,7 @@ def _prologue(step: Step, update: Node, target: Target) -> _Fusion | None:
     if weight not in (factor, *(factor.node.inputs if factor.node.op is Cast else ())):
         return None
     both = node.attrs.calls[1].attrs
-    region, (d_data,) = gradient_region(
-        step.graph, (d_out, weight, data), (both.expression, both.constants), update
-    )
+    region, (d_data,) = gradient_region(step.graph, (d_out, weight, data), both, update)
     assert update.op is not None
     return _Fusion(update, region, {Entry(node): d_data}, needs=(*LAYER, *FUSED, update.op))
 
@@ -271,7 +269,7 @@ def _is_large(graph: Graph, gradient: Entry, is_deep: bool = True) -> bool:
     return graph.nbytes(gradient) >= least
 
 
-_PROLOGUE = (FullyConnected.grad_op, FusedElementwiseGradient, FullyConnected.grad_op)
+_PROLOGUE = (FullyConnected.grad_op, FusedComputationGradient, FullyConnected.grad_op)
 
 _FAMILIES: Mapping[type[Op] | None, Callable[[Step, Node, Target], _Fusion | None]] = {
     FullyConnected.grad_op: _dense,

@@ -5,29 +5,30 @@ from __future__ import annotations
 import pytest
 
 from mxlite.backends.gpu.compiler import nvrtc
+from mxlite.backends.gpu.compiler.kinds import floating
 from mxlite.backends.gpu.compiler.source import KernelSource, NAMES
 from mxlite.backends.gpu.compiler.steps import FUNCTIONS
-from mxlite.backends.gpu.kernels.arithmetic.elementwise import Loop
+from mxlite.backends.gpu.nests import Launches
 from mxlite.core.dtype import as_dtype
-from mxlite.te.expression import Writer
+from mxlite.te.expression import expression_of
 from mxlite.te.steps import NUMPY
 from tests.backends.gpu.machine_code import ARCHITECTURES, compiled
 from tests.emulators.emulated_device import EmulatedDevice
+from tests.te.formulas import expression, nests_of_expression, writer
 
 pytestmark = pytest.mark.skipif(not nvrtc.available(), reason="NVRTC is not installed")
 
 
-def text(expression, shape, views, inputs, outputs):
-    kinds = [[as_dtype(d) for d in dtypes] for dtypes in (inputs, outputs)]
-    constants = (0.5,) * expression.num_constants
-    return Loop(EmulatedDevice(), expression, constants, views, kinds[0], shape, kinds[1]).launches.text
+def text(made, shape, views, inputs, outputs):
+    number = "" if floating(*map(as_dtype, outputs)) else "int64"
+    nests = nests_of_expression(made, views, inputs, shape, outputs, number)
+    return Launches(EmulatedDevice(), nests, "elementwise").text
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 5, 8)])
 def test_all_steps_and_dtypes_in_one_elementwise_kernel(architecture, shape):
-    w = Writer()
-    inputs = [w.input() for _ in NAMES]
+    w, inputs = writer(len(NAMES))
     x, y = inputs[:2]
     values = [*inputs]
     for name in NUMPY:
@@ -42,10 +43,10 @@ def test_all_steps_and_dtypes_in_one_elementwise_kernel(architecture, shape):
     total = values[0]
     for value in values[1:]:
         total = total + value
-    expression, _ = w.expression([total])
+    made = expression_of(inputs, [total])
     views = [shape if i % 3 != 1 else (*shape[:-1], 1) for i in range(len(NAMES))]
-    for made in ("float32", "bfloat16"):
-        compiled(text(expression, shape, views, list(NAMES), [made]), architecture)
+    for result in ("float32", "bfloat16"):
+        compiled(text(made, shape, views, list(NAMES), [result]), architecture)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -54,11 +55,10 @@ def test_steps_that_only_this_backend_has_spill_nothing(architecture, dtype):
     """They hold functions whose arguments may need a table: that is on the stack, and no spill."""
     for name, step in FUNCTIONS.items():
         if ("bitwise" in name or "shift" in name) == (dtype == "int32"):
-            w = Writer()
-            expression, _ = w.expression([w(name, *(w.input() for _ in range(step.count("{}"))))])
-            given = [dtype] * expression.num_inputs
+            made = expression(step.count("{}"), lambda w, *x, name=name: [w(name, *x)])
+            given = [dtype] * made[0].num_inputs
             for used in compiled(
-                text(expression, (8,), [(8,)] * len(given), given, [dtype]), architecture
+                text(made, (8,), [(8,)] * len(given), given, [dtype]), architecture
             ).values():
                 assert used.spilled_bytes == 0, name
 
@@ -66,10 +66,8 @@ def test_steps_that_only_this_backend_has_spill_nothing(architecture, dtype):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_usual_chain_spills_nothing(architecture):
     """Sum, rectifier and a cast of float32: what a residual block has."""
-    w = Writer()
-    total = w("max", w.input() + w.input() * w.constant(0.5), 0.0)
-    expression, _ = w.expression([total, total])
-    source = text(expression, (3, 8), [(3, 8), (1, 8)], ["float32"] * 2, ["float32", "bfloat16"])
+    made = expression(2, lambda w, x, y: [w("max", x + y * w.constant(0.5), 0.0)] * 2)
+    source = text(made, (3, 8), [(3, 8), (1, 8)], ["float32"] * 2, ["float32", "bfloat16"])
     found = compiled(source, architecture)["elementwise0"]
     assert found.spilled_bytes == found.stack_bytes == 0
     assert found.registers <= 64  # four blocks of 256 threads on a multiprocessor, at least

@@ -9,12 +9,11 @@ import pytest
 
 import mxlite as mx
 from mxlite.backends.cpu.compiled import usable
-from mxlite.backends.fused.elementwise import FusedElementwise
+from mxlite.backends.fused.computation import FusedComputation
 from mxlite.backends.passes.remat.sink_results import is_of_use, sink_results
 from mxlite.backends.rewrite import Step
 from mxlite.graph import Entry
 from mxlite.memplan import check, MemoryPlan
-from mxlite.te.expression import Writer
 
 pytestmark = pytest.mark.skipif(not usable(), reason="chains are made where there is generated code for them")
 
@@ -47,7 +46,7 @@ def least():
 
 def of_chains(plan):
     """Names of the chains of the backward pass that are the second part of one."""
-    return [t.name for t in plan.problem.tasks if t.op == "_fused_elementwise" and t.name.endswith("_late")]
+    return [t.name for t in plan.problem.tasks if t.op == "_fused_computation" and t.name.endswith("_late")]
 
 
 def test_an_unrolled_network_within_little_is_faster_where_gates_are_made_in_the_backward_pass():
@@ -136,7 +135,7 @@ def test_what_others_read_stays_in_the_forward_pass():
     assert is_of_use(step)
     made = sink_results.run(step, None)
     after, count = made.graph, made.num_forward
-    chains = [n for n in after.nodes if n.op is FusedElementwise]
+    chains = [n for n in after.nodes if n.op is FusedComputation]
     first, second = (n for n in chains if "gate" in n.name or "new" in n.name)
     operators = [n for n in after.nodes if n.op is not None]
     assert operators.index(first) < count == step.num_forward <= operators.index(second)
@@ -179,15 +178,3 @@ def test_networks_without_such_chains_have_one_step():
         mx.cpu(), optimizer=SGD, memory_budget=2**40, data=(64, 64)
     )
     assert len(list(found.steps)) == 1
-
-
-def test_an_expression_of_the_inputs_that_it_needs():
-    w = Writer()
-    x, y, z = w.input(), w.input(), w.input()
-    expression, _ = w.expression([x + z * w.constant(2.0), y])
-    first, places = expression.only([0]).of_needed_inputs()
-    assert places == (0, 2) and first.num_inputs == 2
-    second, places = expression.only([1]).of_needed_inputs()
-    assert places == (1,) and second.outputs == (0,) and not second.steps
-    whole, places = expression.of_needed_inputs()
-    assert whole == expression and places == (0, 1, 2)

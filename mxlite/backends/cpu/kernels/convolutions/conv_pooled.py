@@ -20,11 +20,11 @@ from ....fused.tile_program import reference_kernels, TileProgram
 from ....fused.tiled import TileArray, TileLoop
 from ...kernel_row import BOTH, kernel_rows
 from ..generated.compiled_pool import ROWS as COMPILED_POOL
-from ..generated.elementwise import ROWS as ELEMENTWISE
+from ..generated.computed import ROWS as COMPUTED
 from ..onednn.onednn_pool import ROWS as ONEDNN_POOL
 from .conv import ROWS as CONVOLUTIONS
 
-_TABLES = (CONVOLUTIONS, COMPILED_POOL, ONEDNN_POOL, ELEMENTWISE)
+_TABLES = (CONVOLUTIONS, COMPILED_POOL, ONEDNN_POOL, COMPUTED)
 _SLICED, _WHOLE = (0,), (None,)
 _OPS = (
     ConvolutionChannelsLast,

@@ -1,4 +1,6 @@
-"""Operators that declare a computation, and their gradients, as generated loop nests."""
+"""Operators that declare a computation, and their gradients, as generated loop nests: also the elementwise
+ones, one pass over memory each.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from dataclasses import replace
 
 from .....ops import ALL
 from ....base import ChosenKernel, Request
-from ....elementwise.formula import elementwise_operators, is_elementwise
-from ....fused.computation import FusedComputation, FusedComputationGradient
+from ....elementwise.formula import elementwise_operators
+from ....fused.computation import FUSED
 from ....nests.kernel import Linked, nest_kernel
 from ....nests.nest import Nests
-from ....nests.program import Arrays, nests_for
+from ....nests.program import Arrays, is_chain, nests_for
 from ...compiled import storable, usable
 from ...compiled.nests import Loops, NestSpace
 from ...compiled.nests.schedule import NestSchedule
@@ -19,14 +21,16 @@ from ...kernel_row import GENERATED, kernel_rows, LATER
 from ...onednn import in_turn
 from ...onednn.primitive import address_of
 
+LEAST = 1024  # elements below which an imperative call of steps on them runs the reference kernel
+
 
 def _row(r: Request) -> ChosenKernel | None:
     if not usable():
         return None
     how = Arrays(storable())
     nests = nests_for(r, how)
-    if nests is None or (is_elementwise(r.op) and (r.op.forward_op is None or not nests.reduces)):
-        return None  # which are kernels of elements
+    if nests is None:
+        return None
 
     def made(schedules: Sequence[NestSchedule]) -> ChosenKernel:
         """The kernel with these schedules of its nests; calls without some outputs have the usual ones."""
@@ -37,8 +41,10 @@ def _row(r: Request) -> ChosenKernel | None:
 
         return nest_kernel(r, how, nests, written, in_turn, "compiled", bits=())
 
-    space = NestSpace(nests, made)
-    return replace(made(()), space=space)
+    if not is_chain(r, nests):
+        return replace(made(()), space=NestSpace(nests, made))
+    (placed,) = nests.nests
+    return replace(made(()), bound_only=placed.points < LEAST and not r.tile.is_special)
 
 
 _OPERATORS = [op for op in ALL if op.compute is not None]
@@ -70,10 +76,10 @@ ROWS = kernel_rows(
             *_OPERATORS,
             *(op.grad_op for op in _OPERATORS if op.grad_op is not None),
             *elementwise_operators(),
-            FusedComputation,
-            FusedComputationGradient,
+            *FUSED,
         ],
         _row,
     ),
     LATER,  # rows written by hand for one operator are asked before
+    tiles=True,
 )

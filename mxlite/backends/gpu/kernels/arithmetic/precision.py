@@ -10,7 +10,6 @@ from typing import Any
 
 from .....graph.opdef import DType
 from .....ops.elementwise.cast import amp_multicast, Shore
-from .....te.expression import Writer
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating
 from ...handwritten.dense_casts import cast_all
@@ -24,13 +23,11 @@ from .elementwise import Loop
 def _shore_gradient(device: Device, r: Request) -> ChosenKernel | None:
     """``d_data = d_out * S`` or ``d_out / S``, as `scale` has both factors."""
     made: DType = r.dtypes[0]
-    w = Writer()
-    expression, _ = w.expression([w.input() * w.input()])
     _, (given,) = Shore.infer_type(r.attrs, *r.dtypes)
     if not floating(given, made):
         return None
     shape = r.inputs[0]
-    loop = Loop(device, expression, (), (shape, (1,)), (given, r.dtypes[1]), shape, (made,))
+    loop = Loop(device, lambda t, d, s: d * s, (shape, (1,)), (given, r.dtypes[1]), shape, made)
 
     def connect(a: Any, d_out: Any, scale: Any, *, d_data: Any) -> Run:
         return loop.call(d_out, scale[1:2] if a.enters else scale[:1], d_data)

@@ -6,6 +6,7 @@ the whole shape is elementwise. If nothing is broadcast, `movement` has a row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -14,10 +15,10 @@ from .....core.dtype import as_dtype
 from .....graph.ir import Shape
 from .....ops import find_op
 from .....ops.scratch import carve, scratch_bytes
-from .....te.expression import Writer
+from .....te.computation import Computation, Tensor
 from ....base import ChosenKernel, Request
 from ....elementwise.formula import write
-from ....elementwise.program import kinds_of
+from ....nests.program import kinds_of
 from ...compiler.kinds import floating
 from ...handwritten.fold import ADD, Fold, folded, NEGATED, PLAIN, PRODUCT, SAME
 from ...rows import answer, gradient_of, table
@@ -50,6 +51,13 @@ def _to_output(device: Device, r: Request) -> ChosenKernel | None:
     return _sum_to(device, r, r.inputs[0], r.outputs[0])
 
 
+def _written(r: Request, out: str, needs: Sequence[str], t: Computation, *given: Tensor) -> Tensor:
+    """What a request's operator makes of its inputs."""
+    made = write(t, r.op, r.attrs, dict(zip(needs, given)), r.dtype)
+    assert made is not None
+    return made[out]
+
+
 def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     kinds = kinds_of(r)
     if kinds is None or not prod(r.outputs[0]) or not floating(r.dtype):
@@ -60,14 +68,9 @@ def _gradient(device: Device, r: Request, name: str) -> ChosenKernel | None:
     parts: dict[str, Fold | Loop] = {}
     for (map, finish, names), out in zip(_GRADIENTS[name], ("lhs", "rhs")):
         if prod(views[out]) == prod(whole):
-            w = Writer()
-            made = write(w, r.op, r.attrs, {n: w.input() for n in needs}, r.dtype)
-            assert made is not None
-            expression, constants = w.expression([made["d_" + out]])
             shapes = [whole if n == "d_out" else views[n] for n in needs]
-            same = [r.dtype] * len(needs)
-            one = Loop(device, expression, constants, shapes, same, whole, [r.dtype])
-            parts[out] = one
+            formula = partial(_written, r, "d_" + out, needs)
+            parts[out] = Loop(device, formula, shapes, [r.dtype] * len(needs), whole, r.dtype)
         else:
             others = [views[n] for n in names]
             fold = Fold(device, r.dtype, whole, views[out], map, ADD, finish, others=others)

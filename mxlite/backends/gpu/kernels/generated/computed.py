@@ -8,10 +8,9 @@ from .....ops import ALL
 from .....ops.reduce.cumulative import cumprod, cumsum
 from .....te.computation import REDUCTIONS
 from ....base import ChosenKernel, Request
-from ....elementwise.program import kinds_of
 from ....nests.kernel import Linked, nest_kernel
 from ....nests.nest import Nests
-from ....nests.program import Arrays, nests_for
+from ....nests.program import Arrays, is_chain, kinds_of, nests_for
 from ...compiler.kinds import FLOATS
 from ...compiler.source import NAMES
 from ...compiler.steps import STEPS
@@ -20,7 +19,7 @@ from ...rows import answer, table
 from ...runtime.device import Device, nothing, one_after_other, Run
 
 KNOWN = frozenset(STEPS) | frozenset(REDUCTIONS) | {"index", "gather", "broadcast"}
-ARRAYS = Arrays(frozenset(NAMES) - {"int64"}, FLOATS, THREADS, wholes=frozenset(NAMES) - FLOATS)
+ARRAYS = Arrays(frozenset(NAMES), FLOATS, THREADS, wholes=frozenset(NAMES) - FLOATS)
 
 
 def row(device: Device, r: Request) -> ChosenKernel | None:
@@ -32,7 +31,7 @@ def row(device: Device, r: Request) -> ChosenKernel | None:
         return None
 
     def written(found: Nests) -> Linked:
-        return Launches(device, found).call
+        return Launches(device, found, "elementwise" if is_chain(r, found) else "nest").call
 
     return nest_kernel(r, ARRAYS, nests, written, one_after_other, "cuda", launches=len(nests.nests))
 

@@ -17,7 +17,7 @@ from .....core.dtype import as_dtype
 from .....graph.opdef import DType
 from .....ops.loss.loss import MakeLoss, SoftmaxOutput
 from .....ops.scratch import carve, scratch_bytes
-from .....te.expression import ExpressionValue, Writer
+from .....te.computation import Computation, Tensor
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import computed_in, floating, kind, known
 from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
@@ -116,7 +116,7 @@ def _probabilities_gradient(device: Device, r: Request) -> ChosenKernel | None:
     n, scale = (prod(r.inputs[0]),), r.attrs.grad_scale
     data, label = r.dtypes
 
-    def slope(w: Writer, y: Any, t: Any, d: Any = None) -> ExpressionValue:
+    def slope(w: Computation, y: Tensor, t: Tensor, d: Tensor | None = None) -> Tensor:
         made = (y - t) * w.constant(scale)
         return made if d is None else made * d
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from .....ops.linalg.linalg import batch_dot, dot, DotToLhs, DotToRhs
 from .....ops.linalg.matrices import LinalgGemm, LinalgGemm2
-from .....te.expression import Writer
 from ....base import ChosenKernel, Request
 from ...matrix.products import products, rows_along, Side, Term
 from ...rows import Row, table
@@ -75,10 +74,8 @@ def _to_side(device: Device, r: Request) -> ChosenKernel | None:
 
 def _scaled(device: Device, r: Request, given: str, made: str) -> Any:
     """Calls that write beta times an array."""
-    w = Writer()
-    expression, constants = w.expression([w.input() * w.constant(float(r.attrs.beta))])
     shape, dtype = (prod(r.outputs[0]),), r.dtype
-    loop = Loop(device, expression, constants, [shape], [dtype], shape, [dtype])
+    loop = Loop(device, lambda t, x: x * t.constant(r.attrs.beta), [shape], [dtype], shape, dtype)
 
     def calls(a: Any, arrays: Mapping[str, Any], work: int) -> Sequence[Run]:
         return [] if arrays[made] is None else [loop.call(arrays[given], arrays[made])]

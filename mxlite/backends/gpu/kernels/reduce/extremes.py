@@ -20,12 +20,11 @@ from .....ops.reduce.positions import argmax, argmax_channel, argmin
 from .....ops.reduce.reduce import kept_shape
 from .....ops.scratch import carve, scratch_bytes
 from ....base import ChosenKernel, Request
-from ....elementwise.program import collapsed
 from ...compiler.kinds import computed_in, known
 from ...compiler.source import assembled, KernelSource, NAMES, structure, typedefs
 from ...handwritten.each import launch, spread, THREADS
 from ...handwritten.fold import Fold, LARGEST, SAME, SMALLEST, sum_type
-from ...handwritten.layout import Divisor, MOST, power_of_two
+from ...handwritten.layout import collapsed, Divisor, MOST, power_of_two
 from ...rows import answer, At, row, table, where
 from ...runtime.device import Device, InOrder, nothing, Run
 

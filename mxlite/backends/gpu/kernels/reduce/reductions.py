@@ -16,7 +16,7 @@ from .....ops import find_op
 from .....ops.reduce.measures import logsumexp, moments
 from .....ops.reduce.reduce import kept_shape, SpreadLike
 from .....ops.scratch import carve, Piece, scratch_bytes
-from .....te.expression import ExpressionValue, Writer
+from .....te.computation import Computation, Tensor
 from ....base import ChosenKernel, Request
 from ...compiler.kinds import floating, known
 from ...handwritten import fold as folds
@@ -117,7 +117,7 @@ def _moments_gradient(device: Device, r: Request) -> ChosenKernel | None:
     middle = Fold(device, r.dtype, shape, target, SAME, ADD, DIVIDED, float(count))
     pieces = _pieces(n, r.dtype, middle)
 
-    def of_var(w: Writer, d: Any, x: Any, m: Any, d_mean: Any = None) -> ExpressionValue:
+    def of_var(w: Computation, d: Tensor, x: Tensor, m: Tensor, d_mean: Tensor | None = None) -> Tensor:
         slope = (x - m) * 2 * d
         return (slope if d_mean is None else slope + d_mean) / w.constant(count)
 
