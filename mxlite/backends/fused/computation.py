@@ -48,11 +48,7 @@ class ComputationAttrs:
     @cached_property
     def donors(self) -> tuple[tuple[str, ...], ...]:
         """For each output the inputs that it may overwrite: those that have the whole domain, as it has."""
-        views: dict[str, int] = {}
-        for kind, *rest in self.nodes:
-            if kind == "input":
-                name, elements = rest[0], prod(rest[1])
-                views[name] = min(elements, views.get(name, elements))
+        views = {node[1]: prod(node[2]) for node in self.nodes if node[0] == "input"}
         whole = max((*views.values(), *map(prod, self.shapes)))
         sizes = {n: self.given[int(n[3:])].itemsize for n, size in views.items() if size == whole}
         return tuple(

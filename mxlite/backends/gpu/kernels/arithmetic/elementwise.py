@@ -1,5 +1,6 @@
-"""Elementwise operators, their gradients and fused chains, and formulas of arrays that broadcast: one pass
-over memory each, as loop nests that reduce nothing.
+"""Elementwise operators, their gradients and fused chains: one pass over memory each, as a loop nest.
+
+So are formulas of arrays that broadcast (`Loop`), which rows of other modules are made of.
 """
 
 from __future__ import annotations
