@@ -139,17 +139,26 @@ LESS = {
 """Every search for schedules within a budget, in a tenth of its time or so: none is left out."""
 
 TESTS = Path(__file__).parent
-QUICK = {"differential", "executor", "gluon", "module"}
+QUICK = (
+    "differential/",
+    "executor/",
+    "gluon/",
+    "memplan/test_messages.py",
+    "memplan/test_plan_cache.py",
+    "module/",
+)
 
 _quickly_found: dict[str, Any] = {}
 
 
 @pytest.fixture(autouse=True)
 def quick_search(request, monkeypatch):
-    """Schedules are searched for in less time, and may be slower ones, in the folders whose tests are about
-    what runs them: a search is most of the time of many a test within a budget. Others ask how good they are.
+    """Schedules are searched for in less time, and may be slower ones, where tests are about what runs them
+    or about what is offered: a search is most of the time of many a test within a budget. Others ask how good
+    they are.
     """
-    if request.path.relative_to(TESTS).parts[0] not in QUICK:
+    path = request.path.relative_to(TESTS).as_posix()
+    if not path.startswith(QUICK):
         return
     search = importlib.import_module(REMAT + "search")
     for module, limits in LESS.items():
