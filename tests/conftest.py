@@ -145,6 +145,7 @@ QUICK = (
     "gluon/",
     "memplan/test_messages.py",
     "memplan/test_plan_cache.py",
+    "memplan/test_report.py",
     "module/",
 )
 
