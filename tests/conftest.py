@@ -12,6 +12,7 @@ import signal
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,58 @@ def registered_classes_do_not_stay():
                 del registry._classes[name]
                 if name in known:
                     registry._classes[name] = known[name]
+
+
+REMAT = "mxlite.memplan.remat."
+LESS = {
+    REMAT + "frontier": {
+        "SMALL_VISITS": 30,
+        "VISITS": 300_000,
+        "MORE_VISITS": 30,
+        "COUNTED": 30,
+        "MOST_COUNTED": (100_000, 200_000),
+        "ANNEALED": 60,
+        "MOST_ANNEALED": (100_000, 350_000),
+        "TIMES": 1,
+        "SQUEEZED": (200_000, 600_000),
+        "EXCHANGED": 150,
+        "MOST_EXCHANGED": 100_000,
+    },
+    REMAT + "beam": {"LABELS": 200, "ROUNDS": 1},
+}
+"""Every search for schedules within a budget, in a tenth of its time or so: none is left out."""
+
+TESTS = Path(__file__).parent
+QUICK = (
+    "differential/",
+    "executor/",
+    "gluon/",
+    "memplan/test_messages.py",
+    "memplan/test_plan_cache.py",
+    "memplan/test_report.py",
+    "module/",
+)
+
+_quickly_found: dict[str, Any] = {}
+
+
+@pytest.fixture(autouse=True)
+def quick_search(request, monkeypatch):
+    """Schedules are searched for in less time, and may be slower ones, where tests are about what runs them
+    or about what is offered: a search is most of the time of many a test within a budget. Others ask how good
+    they are.
+    """
+    path = request.path.relative_to(TESTS).as_posix()
+    if not path.startswith(QUICK):
+        return
+    search = importlib.import_module(REMAT + "search")
+    for module, limits in LESS.items():
+        for name, limit in limits.items():
+            monkeypatch.setattr(importlib.import_module(module), name, limit)
+    # What was found so is remembered for tests like this one, and what others found is not.
+    for name in ("_plans", "_frontiers"):
+        kept = getattr(search, name)
+        monkeypatch.setattr(search, name, _quickly_found.setdefault(name, type(kept)(kept.size)))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from mxlite.memplan.problem import Problem, Task, Value
 from mxlite.memplan.remat.search import plan_memory
 from tests.networks.crew_networks import NETWORKS, trained
 
-MANY = (2, 8, 16, 32, 64, 128)
+MANY = (2, 8, 128)
 
 needs_kernels = pytest.mark.skipif(
     not {"onednn", "compiled"} <= config.kernel_kinds(), reason="there are no kernels with threads"
@@ -84,7 +84,7 @@ def test_the_order_that_needs_least_is_there_below_what_keeping_all_takes():
 def test_a_larger_budget_never_gets_a_slower_plan_where_threads_are_chosen():
     mx.set_num_threads(16)
     first, most = least("conv"), planned("conv", None).peak_bytes
-    times = [planned("conv", first + (most - first) * i // 12).extra_time for i in range(13)]
+    times = [planned("conv", first + (most - first) * i // 6).extra_time for i in range(7)]
     assert times == sorted(times, reverse=True)
 
 
@@ -147,7 +147,7 @@ def test_with_one_thread_there_is_nothing_to_choose():
 
 
 @needs_kernels
-@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 4])
 @pytest.mark.parametrize("name", ["conv", "attention"])
 def test_results_are_equal_at_every_budget_and_bytes_are_as_planned(name, count):
     mx.set_num_threads(count)

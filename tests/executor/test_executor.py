@@ -87,7 +87,8 @@ def test_every_budget_gives_the_same_bits_in_the_planned_bytes(seed):
     assert full.measured_bytes == full.memory_plan.peak_bytes
     rng = np.random.default_rng(seed)
     least = full.memory_plan.lower_bound_bytes
-    budgets = [int(b) for b in rng.integers(least, full.memory_plan.peak_bytes + 1, size=4)]
+    most = full.memory_plan.peak_bytes
+    budgets = [int(rng.integers(least, b + 1)) for b in ((least + most) // 2, most)]
     done = 0
     for budget in budgets:
         try:
@@ -103,22 +104,22 @@ def test_every_budget_gives_the_same_bits_in_the_planned_bytes(seed):
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("bulk", ["1", "5", "1000"])
-def test_threads_and_segments_do_not_change_a_bit(seed, bulk, monkeypatch):
+def test_threads_and_segments_do_not_change_a_bit(seed, monkeypatch):
     net, shapes = random_network(100 + seed)
     with use_engine("naive"):
         _, wanted = train(net, shapes)
-    monkeypatch.setenv("MXLITE_BULK_SIZE", bulk)
-    exe, got = train(net, shapes)
-    assert equal(got, wanted)
-    plan = exe.memory_plan
-    check(plan, step_order(plan, int(bulk)))
-    tight = int(plan.peak_bytes * 0.8)
-    try:
-        _, got = train(net, shapes, memory_budget=tight)
-    except mx.MemoryBudgetError:
-        return
-    assert equal(got, wanted)
+    for bulk in ("1", "5", "1000"):
+        monkeypatch.setenv("MXLITE_BULK_SIZE", bulk)
+        exe, got = train(net, shapes)
+        assert equal(got, wanted)
+        plan = exe.memory_plan
+        check(plan, step_order(plan, int(bulk)))
+        tight = int(plan.peak_bytes * 0.8)
+        try:
+            _, got = train(net, shapes, memory_budget=tight)
+        except mx.MemoryBudgetError:
+            continue
+        assert equal(got, wanted)
 
 
 def test_a_step_allocates_no_array():

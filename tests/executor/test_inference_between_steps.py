@@ -20,7 +20,6 @@ from tests.networks.small_networks import mlp
 @pytest.fixture(autouse=True)
 def plain_kernels(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
 
 
 def weights(module):

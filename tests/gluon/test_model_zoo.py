@@ -22,10 +22,8 @@ def test_a_network_has_its_number_of_parameters(name, size, millions):
     net = vision.get_model(name)
     out = net(mx.sym.Variable("data"))
     shapes, outputs, _ = out.infer_shape(data=(1, 3, size, size))
-    learnt = zip(out.list_arguments(), shapes)
-    total = sum(
-        int(np.prod(s)) for n, s in learnt if n != "data" and net.collect_params()[n].grad_req != "null"
-    )
+    learnt, parameters = zip(out.list_arguments(), shapes), net.collect_params()
+    total = sum(int(np.prod(s)) for n, s in learnt if n != "data" and parameters[n].grad_req != "null")
     assert outputs == [(1, 1000)] and total / 1e6 == pytest.approx(millions, rel=0.01)
 
 

@@ -19,9 +19,8 @@ from tests.networks.small_networks import mlp
 
 @pytest.fixture(autouse=True)
 def plain_kernels(monkeypatch, quick_refusals):
-    """What is tested depends neither on kernels, and these need no compiling, nor on a thorough search."""
+    """What is tested does not depend on kernels, and these need no compiling."""
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
 
 
 WORDS, HIDDEN, BATCH = 7, 8, 4

@@ -5,7 +5,6 @@ bytes for what it does not do.
 from __future__ import annotations
 
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from tests.networks.small_networks import mlp
 @pytest.fixture(autouse=True)
 def plain_kernels(monkeypatch):
     monkeypatch.setenv("MXLITE_KERNELS", "reference")
-    monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
 
 
 PERPLEXITY = mx.metric.Perplexity(None)
