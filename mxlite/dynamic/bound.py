@@ -1,0 +1,191 @@
+"""A cell with its kernels linked to the network's arrays: what it does with some of its nodes, and with all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .cell import Cell, Kind
+from .kernels import CellKernels
+from .places import Arrays, Places
+from .schedule import Arrivals, Indices
+from .sizes import padded
+
+
+class BoundCell:
+    """Forward and backward copy rows to the staging area, run kernels there, and copy rows back.
+
+    Kernels compute a size's rows; those beyond the nodes are zeros, and their results are not used. For `total` they
+    are the last node's, with gradients of zeros.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        cell: Cell,
+        limit: int,
+        kernels: CellKernels,
+        places: Places,
+        arrays: Arrays,
+        parameters: Mapping[str, Any],
+        gradients: Mapping[str, Any],
+    ) -> None:
+        cut = cell.cut
+        self._of, staged = arrays.of[number], arrays.staged[number]
+        self._state = arrays.state
+        fixed = dict(zip(kernels.constant.makes, arrays.constants[number]))
+        fixed |= {e: parameters[n] for n, e in cut.parameters.items()}
+        here = {**staged, **fixed}
+        ends = {g: gradients[n] for n, g in cut.gradients.items() if n in cut.parameters}
+        slices = [
+            arrays.results[kind][base : base + limit]
+            for kind, (base, _) in zip(cell.outputs, places.results[number])
+        ]
+        whole = {**self._of, **dict(zip(cut.outputs, slices)), **fixed, **ends}
+        arena, state = arrays.arena, arrays.state if kernels.draws else None
+
+        self.constant = kernels.constant.link(fixed.__getitem__, arena, None, True)
+        self._forward = {
+            (n, train): part.link(here.__getitem__, arena, state, train)
+            for train in ((True, False) if kernels.draws else (True,))
+            for n, part in kernels.forward.items()
+            if n <= limit
+        }
+        self._draws = kernels.draws
+        self._backward = {n: p.link(here.__getitem__, arena, state, True) for n, p in kernels.backward.items() if n <= limit}
+        self._total = {n: p.link(whole.__getitem__, arena, None, True) for n, p in kernels.total.items() if n <= limit}
+
+        # What forward reads and makes: (slot, pool, staged), (kept, staged).
+        read = kernels.reads(kernels.forward)
+        slots = {e: (k, arrays.results[cell.states[n]]) for k, (n, e) in enumerate(cut.states.items())}
+        self._gathered = [(*slots[e], staged[e]) for e in slots if e in read]
+        self._given = [(self._of[e], staged[e]) for e in cut.data if e in read]
+        self._padded = [x for *_, x in (*self._gathered, *self._given)]
+        self._results = [(x, staged[e]) for e, x in zip(cut.outputs, slices)]
+        self._saved = [(x, staged[e]) for e, x in self._of.items() if e in kernels.forward[1].makes]
+        # The same of backward.
+        read = kernels.reads(kernels.backward)
+        wanted = read.keys() | self._of.keys()
+        self._heads = [
+            (places.results[number][k][0], cell.outputs[k], arrays.gradients[cell.outputs[k]], staged[e], self._of.get(e))
+            for k, e in enumerate(cut.heads)
+            if e is not None and e in wanted
+        ]
+        self._gathered_back = [(*slots[e], staged[e]) for e in slots if e in read]
+        self._loaded = [(x, staged[e]) for e, x in whole.items() if e in read and e in cut.moving and e not in cut.heads and e not in slots]
+        self._padded_back = [x for *_, x in (*self._gathered_back, *self._loaded)] + [h[3] for h in self._heads]
+        rising = []
+        for k, (name, kind) in enumerate(cell.states.items()):
+            if (base := places.gradients[number][k]) is not None:
+                rising.append((arrays.gradients[kind][base : base + limit], staged[cut.gradients[name]]))
+        made = [(x, staged[e]) for e, x in self._of.items() if e in kernels.backward[1].makes]
+        self._made_back = [*rising, *made]
+        self.has_backward = bool(self._made_back or self._heads)
+        # The same of total.
+        read = kernels.reads(kernels.total)
+        self._states_whole = [(*slots[e], self._of[e]) for e in slots if e in read]
+        self._zeros = [x for e, x in whole.items() if e in read and cut.is_gradient(e)]
+        self._lasts = [x for e, x in whole.items() if e in read and e in cut.moving and not cut.is_gradient(e)]
+        self.trained = [n for n in cut.parameters if n in cut.gradients]
+        self.weight_bytes = sum(
+            fixed[e].nbytes for e in kernels.reads(kernels.forward) if e in fixed
+        )
+
+    def begin(self, rows: Sequence[Indices], data: Sequence[np.ndarray], count: int) -> None:
+        """Take the rows of states and the data of a mini-batch."""
+        self._rows, self._count = rows, count
+        for target, values in zip(self._of.values(), data):  # data come first
+            target[:count] = values
+
+    def forward(self, start: int, stop: int, draw: tuple[int, int], train: bool, keep: bool) -> None:
+        """Compute the results of nodes `[start, stop)`, and with `keep` save what backward reads."""
+        n, size = stop - start, padded(stop - start)
+        for k, pool, into in self._gathered:
+            pool.take(self._rows[k][start:stop], 0, into[:n], "clip")
+        for source, into in self._given:
+            into[:n] = source[start:stop]
+        if size > n:
+            for into in self._padded:
+                into[n:size] = 0
+        self._state[:] = draw
+        for call in self._forward[size, train or not self._draws]:
+            call()
+        for target, source in self._results:
+            target[start:stop] = source[:n]
+        if keep:
+            for target, source in self._saved:
+                target[start:stop] = source[:n]
+
+    def backward(self, start: int, stop: int, draw: tuple[int, int], arrivals: Mapping[Kind, Arrivals], outer: Outer) -> None:
+        """Compute the gradients of the states of nodes `[start, stop)`, and of what meets parameters."""
+        n, size = stop - start, padded(stop - start)
+        for base, kind, pool, into, kept in self._heads:
+            arrive(arrivals.get(kind), base + start, base + stop, pool, into)
+            outer.add(kind, base + start, base + stop, into)
+            if kept is not None:
+                kept[start:stop] = into[:n]
+        if not self._made_back:
+            return
+        for k, pool, into in self._gathered_back:
+            pool.take(self._rows[k][start:stop], 0, into[:n], "clip")
+        for source, into in self._loaded:
+            into[:n] = source[start:stop]
+        if size > n:
+            for into in self._padded_back:
+                into[n:size] = 0
+        self._state[:] = draw
+        for call in self._backward[size]:
+            call()
+        for target, source in self._made_back:
+            target[start:stop] = source[:n]
+
+    def total(self) -> None:
+        """Compute the gradients of the parameters, by all nodes."""
+        count, size = self._count, padded(self._count)
+        for k, pool, into in self._states_whole:
+            pool.take(self._rows[k], 0, into[:count], "clip")
+        if size > count:
+            for x in self._zeros:
+                x[count:size] = 0
+            for x in self._lasts:
+                x[count:size] = x[count - 1]
+        for call in self._total[size]:
+            call()
+
+
+class Outer:
+    """Gradients of a mini-batch's results: `head` has a row for each, None for ones. `at` says for each row of the
+    pool `kind` which of them it is, -1 for none.
+    """
+
+    def __init__(self, kind: Kind, returned: Indices, length: int, head: Any) -> None:
+        self.kind, self.head = kind, head
+        self.at = np.full(length, -1, np.int64)
+        self.at[returned] = np.arange(len(returned))
+
+    def add(self, kind: Kind, start: int, stop: int, into: Any) -> None:
+        """Add those of rows `[start, stop)`."""
+        if kind != self.kind:
+            return
+        at = self.at[start:stop]
+        here = np.flatnonzero(at >= 0)
+        if len(here):
+            into[here] += 1 if self.head is None else self.head[at[here]]
+
+
+def arrive(arrivals: Arrivals | None, start: int, stop: int, pool: Any, into: Any) -> None:
+    """Gather the gradients of rows `[start, stop)` of a pool's results: for each the sum of those that arrive."""
+    n = stop - start
+    if arrivals is None:
+        into[:n] = 0
+        return
+    pool.take(arrivals.first[start:stop], 0, into[:n], "clip")
+    if not arrivals.several:
+        return
+    counts, begins = arrivals.counts[start:stop], arrivals.begins[start:stop]
+    for k in range(1, int(counts.max())):
+        more = np.flatnonzero(counts > k)
+        into[more] += pool[arrivals.rows[begins[more] + k]]
+

@@ -1,0 +1,130 @@
+"""Program: a plan in memory, and what it does with the schedule of a mini-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..backends import backend_of
+from ..core import cpu, StateError
+from ..engine import get_engine, Var
+from ..ndarray import NDArray
+from .bound import BoundCell, Outer
+from .plan import Plan
+from .schedule import Schedule
+
+Draws = Sequence[tuple[int, int]]
+"""For each run of a schedule the key of its random numbers."""
+
+
+class Program:
+    """It allocates its block when it is made, and after that nothing but an array for each mini-batch's results,
+    which is the caller's. Each pass over a mini-batch is one operation of the engine.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._backend = backend_of(cpu())
+        self._threads = self._backend.threads()
+        self._kind = "team" if self._backend.in_turn(self._threads) else "compute"
+        self._parameters = {n: p.data() for n, p in plan.parameters.items()}
+        self._trained = {n: p.grad() for n, p in plan.parameters.items() if p.grad_req != "null"}
+        self._adds = {n for n, p in plan.parameters.items() if p.grad_req == "add"}
+        self._linked = self._now()
+        self._block = self._backend.arena(plan.places.nbytes)
+        self._arrays = arrays = plan.places.arrays(self._block)
+        self._var = Var("dynamic")
+        self._last: Schedule | None = None
+        self._versions: list[int] = []
+        parameters = {n: a.storage for n, a in self._parameters.items()}
+        gradients = {n: a.storage for n, a in self._trained.items()} | arrays.sums
+        with self._backend.running(self._threads):
+            self._cells = [
+                BoundCell(i, c, limit, k, plan.places, arrays, parameters, gradients)
+                for i, (c, limit, k) in enumerate(zip(plan.cells, plan.limits, plan.kernels))
+            ]
+
+    def _now(self) -> list[Any]:
+        return [a.storage for a in (*self._parameters.values(), *self._trained.values())]
+
+    @property
+    def is_current(self) -> bool:
+        """True if the parameters are still the arrays that kernels are linked to."""
+        there = self.plan.parameters
+        if any(p.data() is not self._parameters[n] for n, p in there.items()):
+            return False
+        trained = {n: p.data().grad for n, p in there.items() if p.grad_req != "null"}
+        same = trained.keys() == self._trained.keys() and all(g is self._trained[n] for n, g in trained.items())
+        adds = {n for n, p in there.items() if p.grad_req == "add"}
+        return same and adds == self._adds and all(a is b for a, b in zip(self._now(), self._linked))
+
+    @property
+    def measured_bytes(self) -> int:
+        """Bytes that are allocated."""
+        return int(self._block.nbytes) + sum(x.nbytes for x in self._linked)
+
+    # -- passes --------------------------------------------------------------------------------
+
+    def forward(self, call: Schedule, draws: Draws, train: bool, keep: bool) -> NDArray:
+        """The results of a mini-batch; with `keep` a backward pass may follow."""
+        shape, dtype = call.kind
+        result = NDArray.fresh((len(call.returned), *shape), dtype, cpu())
+        reads = [a.var for a in self._parameters.values()]
+        run = partial(self._forward, call, draws, train, keep, result.storage)
+        get_engine().push(run, reads, (self._var, result.var), name="dynamic forward", kind=self._kind)
+        self._last = call if keep else None
+        self._versions = [v.pushes for v in reads]
+        return result
+
+    def backward(self, call: Schedule, draws: Draws, head: NDArray | None) -> None:
+        """The gradients of the parameters, by those of the results (None: ones), after `forward`."""
+        reads = [a.var for a in self._parameters.values()]
+        if self._last is not call:
+            raise StateError("backward needs the values of its forward pass; the network has run again since.")
+        if self._versions != [v.pushes for v in reads]:
+            raise StateError("A parameter has been written between the network's forward and its backward pass.")
+        self._last = None
+        writes = [self._var, *(g.var for g in self._trained.values())]
+        values = None if head is None else head.storage
+        if head is not None:
+            reads.append(head.var)
+        run = partial(self._backward, call, draws, values)
+        get_engine().push(run, reads, writes, name="dynamic backward", kind=self._kind)
+        for name in self._trained:
+            self._parameters[name]._fresh_grad = True
+
+    def _forward(self, call: Schedule, draws: Draws, train: bool, keep: bool, result: Any) -> None:
+        with self._backend.running(self._threads), np.errstate(all="ignore"):
+            for cell, rows, data, count in zip(self._cells, call.rows, call.data, call.counts):
+                cell.begin(rows, data, count)
+            for run, draw in zip(call.runs, draws):
+                self._cells[run.cell].forward(run.start, run.stop, draw, train, keep)
+            self._arrays.results[call.kind].take(call.returned, 0, result, "clip")
+
+    def _backward(self, call: Schedule, draws: Draws, head: Any) -> None:
+        outer = Outer(call.kind, call.returned, self.plan.places.lengths[call.kind], head)
+        written: set[str] = set()
+        with self._backend.running(self._threads), np.errstate(all="ignore"):
+            for run, draw in zip(reversed(call.runs), reversed(draws)):
+                self._cells[run.cell].backward(run.start, run.stop, draw, call.arrivals, outer)
+            for cell, count in zip(self._cells, call.counts):
+                if count:
+                    cell.total()
+                    self._add(cell.trained, written)
+            for name, gradient in self._trained.items():
+                if name not in written and name not in self._adds:
+                    gradient.storage[...] = 0
+
+    def _add(self, names: Sequence[str], written: set[str]) -> None:
+        """Bring the gradients that a cell has computed apart to where they belong."""
+        for name in names:
+            if (apart := self._arrays.sums.get(name)) is not None and name in self._trained:
+                gradient = self._trained[name].storage
+                if name in written or name in self._adds:
+                    gradient += apart
+                else:
+                    gradient[...] = apart
+            written.add(name)

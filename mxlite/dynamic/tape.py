@@ -1,0 +1,97 @@
+"""The tape: calls of cells as a user's functions make them, in lists that become arrays.
+
+A call costs Python about a microsecond, most of the time that a user's graph takes besides kernels. So
+it checks little; what was recorded is checked as arrays, for all nodes at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from ..core.errors import ArgumentError
+from .cell import Cell, Kind
+
+
+class Handle(int):
+    """A result of a cell for one node: number of the node, and of the output in its lowest bits."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<Handle {int(self)}>"
+
+
+class Columns:
+    """What is recorded of one cell: for each call its node's number, its states and its data."""
+
+    def __init__(self, count: int) -> None:
+        self.states: list[Handle] = []
+        self.data: list[list[Any]] = [[] for _ in range(count)]
+
+
+class Tape:
+    """Nodes in the order of their calls: `level` is 0 without states, else one more than the highest of them.
+
+    The first nodes stand for rows of zeros, one for each of `kinds`; they have level -1.
+    """
+
+    def __init__(self, cells: Sequence[Cell], kinds: Sequence[Kind]) -> None:
+        self.kinds = list(kinds)
+        self.bits = (max(len(c.outputs) for c in cells) - 1).bit_length()
+        self.levels: list[int] = []
+        self.cells: list[int] = []
+        self.columns = [Columns(len(c.data)) for c in cells]
+        self.recorders = [self._recorder(i, c) for i, c in enumerate(cells)]
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        self.levels[:] = [-1] * len(self.kinds)
+        self.cells[:] = [-1] * len(self.kinds)
+        for columns in self.columns:
+            for column in (columns.states, *columns.data):
+                column.clear()
+
+    def _recorder(self, number: int, cell: Cell) -> Callable[..., Any]:
+        """What a call of the cell does."""
+        bits, levels, cells = self.bits, self.levels, self.cells
+        columns = self.columns[number]
+        states, count, total = columns.states, len(cell.states), len(cell.states) + len(cell.data)
+        data = [column.append for column in columns.data]
+        others = range(1, len(cell.outputs))
+
+        def record(*operands: Any) -> Any:
+            if len(operands) != total:
+                raise ArgumentError(
+                    f"Cell {cell.name!r} takes {total} operands, {', '.join((*cell.states, *cell.data))}, got "
+                    f"{len(operands)}."
+                )
+            level = -1
+            try:
+                for handle in operands[:count]:
+                    at = levels[handle >> bits]
+                    if at > level:
+                        level = at
+            except (TypeError, IndexError):
+                raise ArgumentError(
+                    f"Cell {cell.name!r}: {[*cell.states][operands.index(handle)]!r} must be a result of a cell in "
+                    f"the same mini-batch, got {handle!r}."
+                ) from None
+            node = len(levels) << bits
+            levels.append(level + 1)
+            cells.append(number)
+            states.extend(operands[:count])
+            for append, value in zip(data, operands[count:]):
+                append(value)
+            if not others:
+                return Handle(node)
+            return (Handle(node), *[Handle(node | i) for i in others])
+
+        return record
+
+    def returned(self, results: Sequence[Any]) -> list[Handle]:
+        """The handles that functions have returned, each one or several."""
+        found = [r if isinstance(r, (list, tuple)) else (r,) for r in results]
+        return list(chain.from_iterable(found))
