@@ -1,0 +1,201 @@
+"""A mini-batch gives what its samples give alone, whatever their shapes are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mxlite as mx
+
+from .oracle import agrees, alone, close, dense, gradients, initialize, loss_cell, sym, tree_network, trees, WIDTH
+
+
+@pytest.fixture(scope="module")
+def net():
+    return tree_network()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_batch_of_trees_gives_what_each_tree_gives_alone(net, count):
+    agrees(net, trees(count, seed=count))
+
+
+def test_a_level_wider_than_the_batch_runs_in_several(net):
+    narrow = tree_network(max_batch=3)
+    samples = trees(9)
+    agrees(narrow, samples)
+    close(narrow.forward_backward(samples).asnumpy(), net.forward_backward(samples).asnumpy(), 1e-6, "results")
+
+
+def test_a_loss_waits_for_the_last_level_so_that_all_losses_run_together(net):
+    call = net._recorded(trees(7), True)
+    assert sum(run.cell == 2 for run in call.runs) == 1 == call.levels[2]
+
+
+def test_weights_are_read_once_for_each_level_in_which_a_cell_has_nodes(net):
+    call = net._recorded(trees(12), True)
+    assert [sum(run.cell == i for run in call.runs) for i in range(3)] == list(call.levels)
+
+
+def shared_network(**options):
+    """A graph in which a state is read many times, one cell has a data row, and two cells share a weight."""
+    weight = sym.var("shared_weight")
+    feature = sym.FullyConnected(sym.var("x"), weight, no_bias=True, num_hidden=WIDTH, name="feature")
+    first = mx.dynamic.Cell("first", sym.tanh(feature), data={"x": WIDTH})
+    a = sym.var("a")
+    both = sym.FullyConnected(a * sym.var("b"), weight, no_bias=True, num_hidden=WIDTH, name="both")
+    mix = mx.dynamic.Cell("mix", sym.tanh(both + a), {"a": WIDTH, "b": WIDTH})
+    loss = loss_cell()
+
+    def of(sample):
+        rows = [first(x) for x in sample]
+        hub = mix(rows[0], rows[0])
+        out = [mix(hub, r) for r in rows]
+        out.append(mix(out[-1], hub))
+        return [loss(r, i % 3) for i, r in enumerate(out)]
+
+    net = mx.dynamic.Network(of, [first, mix, loss], 64, **options)
+    initialize(net)
+    return net
+
+
+def rows_of(count, seed=0):
+    return list(np.random.default_rng(seed).uniform(-1, 1, (count, WIDTH)).astype("float32"))
+
+
+def test_a_state_that_many_nodes_read_gets_the_sum_of_their_gradients():
+    net = shared_network()
+    agrees(net, [rows_of(3), rows_of(1, 1), rows_of(6, 2)])
+    agrees(net, [rows_of(2, 4)])
+
+
+def chain_network():
+    """A recurrent net over vectors, from a row of zeros on; each state is judged, and returned too."""
+    step = sym.tanh(dense(sym.concat(sym.var("x"), sym.var("h"), dim=1), WIDTH, "step"))
+    cell = mx.dynamic.Cell("step", step, {"h": WIDTH}, {"x": (3,)})
+
+    def of(sample):
+        h, found = of.zero, []
+        for x in sample:
+            h = cell(h, x)
+            found.append(h)
+        return found
+
+    net = mx.dynamic.Network(of, [cell], 64)
+    of.zero = net.zeros(WIDTH)
+    initialize(net)
+    return net
+
+
+def test_results_may_be_states_that_other_nodes_read():
+    net = chain_network()
+    rng = np.random.default_rng(0)
+    agrees(net, [rng.uniform(-1, 1, (n, 3)).astype("float32") for n in (4, 1, 9)])
+
+
+def test_arrays_of_mx_autograd_go_on_from_the_results():
+    net = chain_network()
+    rng = np.random.default_rng(1)
+    samples = [rng.uniform(-1, 1, (n, 3)).astype("float32") for n in (2, 5)]
+    with mx.autograd.record():
+        states = net(samples)
+        total = (states * states * mx.nd.arange(7).reshape((7, 1))).sum()
+    total.backward()
+    batched = gradients(net)
+    first, _ = alone(net, samples)
+    close(states.asnumpy(), first, 1e-6, "results")
+    weight = net.collect_params()["step_weight"]
+    values, found, there = weight.data().asnumpy(), [], [(0, 0), (2, 5), (5, 8)]
+    for at in there:
+        ends = []
+        for shift in (1e-2, -1e-2):
+            moved = values.copy()
+            moved[at] += shift
+            weight.set_data(mx.nd.array(moved))
+            out = net(samples).asnumpy().astype("float64")
+            ends.append((out * out * np.arange(7)[:, None]).sum())
+        found.append((ends[0] - ends[1]) / 2e-2)
+    weight.set_data(mx.nd.array(values))
+    close(np.array(found), np.array([batched["step_weight"][at] for at in there]), 5e-3, "differences")
+
+
+def test_gradients_are_added_where_a_parameter_asks_for_that():
+    net = shared_network()
+    samples = [rows_of(3)]
+    net.forward_backward(samples)
+    once = gradients(net)
+    net.collect_params().setattr("grad_req", "add")
+    for _ in range(2):
+        net.forward_backward(samples)
+    for name, g in gradients(net).items():
+        close(g, 2 * once[name], 1e-6, name)
+
+
+def test_a_frozen_parameter_has_no_gradient_and_the_others_keep_theirs():
+    net = tree_network()
+    samples = trees(4)
+    net.forward_backward(samples)
+    before = gradients(net)
+    net.collect_params()["join_weight"].grad_req = "null"
+    net.forward_backward(samples)
+    after = gradients(net)
+    assert "join_weight" not in after
+    for name, g in after.items():
+        close(g, before[name], 1e-6, name)
+
+
+def test_a_cell_without_nodes_leaves_gradients_of_zeros(net):
+    net.forward_backward(trees(4))
+    net.forward_backward([(1, 0), (2, 1)])
+    assert not gradients(net)["join_weight"].any()
+    assert gradients(net)["leaf_weight"].any()
+
+
+def test_inference_gives_the_results_of_training(net):
+    samples = trees(5)
+    close(net(samples).asnumpy(), net.forward_backward(samples).asnumpy(), 0, "results")
+
+
+def test_a_trainer_learns_the_classes_of_trees():
+    net = tree_network(max_nodes=256)
+    samples = trees(16, seed=5)
+    trainer = mx.gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.03})
+    losses = []
+    for _ in range(60):
+        losses.append(float(net.forward_backward(samples).asnumpy().mean()))
+        trainer.step(len(samples))
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def dropout_network():
+    dropped = sym.Dropout(sym.tanh(dense(sym.concat(sym.var("x"), sym.var("h"), dim=1), WIDTH, "step")), p=0.5)
+    cell = mx.dynamic.Cell("step", dropped, {"h": WIDTH}, {"x": (3,)})
+
+    def of(sample):
+        h = of.zero
+        for x in sample:
+            h = cell(h, x)
+        return h
+
+    net = mx.dynamic.Network(of, [cell], 512)
+    of.zero = net.zeros(WIDTH)
+    initialize(net)
+    return net
+
+
+def test_dropout_draws_anew_for_each_node_and_backward_draws_the_same():
+    net = dropout_network()
+    samples = [np.ones((1, 3), "float32")] * 200
+    mx.random.seed(1)
+    out = net.forward_backward(samples).asnumpy()
+    grad = gradients(net)["step_bias"]
+    kept = out != 0
+    assert 0.4 < kept.mean() < 0.6 and 0 < kept[:, 0].sum() < 200
+    value = np.abs(out).max(axis=0) / 2
+    close(grad, kept.sum(axis=0) * 2 * (1 - value**2), 1e-5, "gradient")
+    again = net.forward_backward(samples).asnumpy()
+    assert (again != out).any()
+    mx.random.seed(1)
+    assert (net.forward_backward(samples).asnumpy() == out).all()
+    whole = net(samples).asnumpy()
+    assert (whole == whole[0]).all() and whole.all()
