@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -68,11 +68,11 @@ class BoundCell:
         # The same of backward.
         read = kernels.reads(kernels.backward)
         wanted = read.keys() | self._of.keys()
-        self._heads = [
-            (places.results[number][k][0], cell.outputs[k], arrays.gradients[cell.outputs[k]], staged[e], self._of.get(e))
-            for k, e in enumerate(cut.heads)
-            if e is not None and e in wanted
-        ]
+        self._heads = []
+        for (base, _), kind, e in zip(places.results[number], cell.outputs, cut.heads):
+            if e is not None and e in wanted:
+                pool, scratch = arrays.gradients[kind], Scratch(*arrays.added[kind])
+                self._heads.append((base, kind, pool, staged[e], self._of.get(e), scratch))
         self._gathered_back = [(*slots[e], staged[e]) for e in slots if e in read]
         self._loaded = [(x, staged[e]) for e, x in whole.items() if e in read and e in cut.moving and e not in cut.heads and e not in slots]
         self._padded_back = [x for *_, x in (*self._gathered_back, *self._loaded)] + [h[3] for h in self._heads]
@@ -121,9 +121,9 @@ class BoundCell:
     def backward(self, start: int, stop: int, draw: tuple[int, int], arrivals: Mapping[Kind, Arrivals], outer: Outer) -> None:
         """Compute the gradients of the states of nodes `[start, stop)`, and of what meets parameters."""
         n, size = stop - start, padded(stop - start)
-        for base, kind, pool, into, kept in self._heads:
-            arrive(arrivals.get(kind), base + start, base + stop, pool, into)
-            outer.add(kind, base + start, base + stop, into)
+        for base, kind, pool, into, kept, scratch in self._heads:
+            arrive(arrivals.get(kind), base + start, base + stop, pool, into, scratch)
+            outer.add(kind, base + start, base + stop, into, scratch)
             if kept is not None:
                 kept[start:stop] = into[:n]
         if not self._made_back:
@@ -156,26 +156,50 @@ class BoundCell:
 
 
 class Outer:
-    """Gradients of a mini-batch's results: `head` has a row for each, None for ones. `at` says for each row of the
-    pool `kind` which of them it is, -1 for none.
+    """Gradients of a mini-batch's results: `head` has a row for each, None for ones.
+
+    `at` says for each row of the pool `kind` which of them it is, -1 for none; `before` how many there are before it.
     """
 
     def __init__(self, kind: Kind, returned: Indices, length: int, head: Any) -> None:
         self.kind, self.head = kind, head
         self.at = np.full(length, -1, np.int64)
         self.at[returned] = np.arange(len(returned))
+        self.before = np.zeros(length + 1, np.int64)
+        np.cumsum(self.at >= 0, out=self.before[1:])
 
-    def add(self, kind: Kind, start: int, stop: int, into: Any) -> None:
+    def add(self, kind: Kind, start: int, stop: int, into: Any, scratch: Scratch) -> None:
         """Add those of rows `[start, stop)`."""
-        if kind != self.kind:
+        if kind != self.kind or self.before[start] == self.before[stop]:
             return
         at = self.at[start:stop]
         here = np.flatnonzero(at >= 0)
-        if len(here):
-            into[here] += 1 if self.head is None else self.head[at[here]]
+        if self.head is None and len(here) == stop - start:
+            into[: stop - start] += 1
+        else:
+            add_rows(into, here, self.head, at[here], scratch)
 
 
-def arrive(arrivals: Arrivals | None, start: int, stop: int, pool: Any, into: Any) -> None:
+class Scratch(NamedTuple):
+    """Two arrays for rows of one kind that are added."""
+
+    here: Any
+    there: Any
+
+
+def add_rows(into: Any, here: Indices, source: Any, rows: Indices, scratch: Scratch) -> None:
+    """Add rows of `source` (None: ones) to those of `into` that are `here`; none is twice."""
+    n = len(here)
+    into.take(here, 0, scratch.here[:n], "clip")
+    if source is None:
+        scratch.here[:n] += 1
+    else:
+        source.take(rows, 0, scratch.there[:n], "clip")
+        scratch.here[:n] += scratch.there[:n]
+    into[here] = scratch.here[:n]
+
+
+def arrive(arrivals: Arrivals | None, start: int, stop: int, pool: Any, into: Any, scratch: Scratch) -> None:
     """Gather the gradients of rows `[start, stop)` of a pool's results: for each the sum of those that arrive."""
     n = stop - start
     if arrivals is None:
@@ -187,5 +211,4 @@ def arrive(arrivals: Arrivals | None, start: int, stop: int, pool: Any, into: An
     counts, begins = arrivals.counts[start:stop], arrivals.begins[start:stop]
     for k in range(1, int(counts.max())):
         more = np.flatnonzero(counts > k)
-        into[more] += pool[arrivals.rows[begins[more] + k]]
-
+        add_rows(into, more, pool, arrivals.rows[begins[more] + k], scratch)

@@ -74,3 +74,8 @@ def _kinds(what: str, given: Mapping[str, Any] | None) -> dict[str, Kind]:
         except (TypeError, ValueError):
             raise ArgumentError(f"{what}: {name!r} must be a shape, or a shape and a type, got {kind!r}.") from None
     return found
+
+
+def said(kind: Kind) -> str:
+    """A kind of row in words of an error."""
+    return f"{kind[0]} {kind[1].name}"

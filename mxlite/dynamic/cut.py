@@ -13,10 +13,13 @@ Whether an array has a row for each node is seen from its shapes for two and for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from ..backends.checks.evaluated import evaluated
 from ..core.errors import DefinitionError
 from ..executor.request.infer import infer
 from ..graph import Entry, Graph, infer_shapes, infer_types, Node, output_name, Shape, variable
@@ -73,6 +76,7 @@ class Cut:
         self.parameters = {n: e for n, e in of.items() if n not in inputs}
         self.moving = self._moving()
         self.constant, self.forward, self.backward, self.total = self._pieces()
+        self._check_rows([of[n] for n in inputs])
 
     # -- shapes --------------------------------------------------------------------------------
 
@@ -169,6 +173,23 @@ class Cut:
             if rows and not any(map(self.is_gradient, rows)):
                 raise DefinitionError(
                     f"Cell {self.name!r}: the gradient {node.name!r} of a parameter follows from no gradient of a result."
+                )
+
+    def _check_rows(self, inputs: Sequence[Entry]) -> None:
+        """Raise DefinitionError if the first of three nodes has other results beside other nodes."""
+        draw = np.random.default_rng(0)
+        graph = Graph(self.outputs, shapes=self._three, dtypes=self.step.dtypes)
+        values = {n.name: draw.uniform(0.1, 0.9, self._three[e]).astype(self.dtype(e)) for n in graph.variables for e in n.outputs}
+        first = evaluated(graph, values, self.outputs, False)
+        for e in inputs:
+            rest = values[e.node.name].reshape(3, -1)[1:]
+            rest[...] = draw.uniform(0.1, 0.9, rest.shape)
+        second = evaluated(graph, values, self.outputs, False)
+        for e in self.outputs:
+            if not np.allclose(first[e].reshape(3, -1)[0], second[e].reshape(3, -1)[0], 1e-3, 1e-5, equal_nan=True):
+                raise DefinitionError(
+                    f"Cell {self.name!r}: output {output_name(e)!r} of a node depends on the other nodes, which a "
+                    f"cell computes each by itself: look for an operator along axis 0."
                 )
 
     def is_gradient(self, entry: Entry) -> bool:

@@ -16,7 +16,7 @@ from ..module.initial import initializer
 from ..ndarray import NDArray, random, zeros
 from ..symbol import autograd, Variable
 from .cell import Cell, Kind
-from .plan import plan_within
+from .plan import Plan, plan_within
 from .program import Program
 from .schedule import nodes_of, Schedule, schedule
 from .tape import Handle, Tape
@@ -114,9 +114,14 @@ class Network:
         return self._program
 
     @property
+    def plan(self) -> Plan:
+        """Room for nodes, in bytes; see `plan.breakdown`."""
+        return self.program.plan
+
+    @property
     def planned_bytes(self) -> int:
         """Bytes of parameters, gradients, and the block in which everything is computed."""
-        return self.program.plan.nbytes
+        return self.plan.nbytes
 
     @property
     def measured_bytes(self) -> int:
@@ -126,7 +131,7 @@ class Network:
     @property
     def max_nodes(self) -> dict[str, int]:
         """The most nodes of each cell in a mini-batch."""
-        return dict(zip((c.name for c in self.cells), self.program.plan.limits))
+        return dict(zip((c.name for c in self.cells), self.plan.limits))
 
     # -- running -------------------------------------------------------------------------------
 
@@ -161,7 +166,7 @@ class Network:
 
     def _recorded(self, samples: Iterable[Any], backward: bool) -> Schedule:
         """The schedule of the samples. Raises MemoryBudgetError if they have too many nodes."""
-        plan = self.program.plan
+        plan = self.plan
         try:
             results = self._record(samples)
             plan.check(nodes_of(self._tape, self.cells))
@@ -172,7 +177,7 @@ class Network:
 
     def _draws(self, call: Schedule, training: bool) -> list[tuple[int, int]]:
         """The keys of the random numbers of each run."""
-        draws = [bool(training and k.draws) for k in self.program.plan.kernels]
+        draws = [bool(training and k.draws) for k in self.plan.kernels]
         return [random.next_step(cpu()) if draws[run.cell] else (0, 0) for run in call.runs]
 
 

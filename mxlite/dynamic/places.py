@@ -6,7 +6,7 @@ One block of memory holds it all:
 
 A pool has a row of zeros, then a slice for each output (or each state) of each cell. Arrays of a cell have a row
 for each of its nodes; forward and backward of a level work in the staging area, which all cells share, with the
-temporaries of the kernels in the arena. No array is ever allocated besides.
+temporaries of the kernels in the arena.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Places:
         of = {n: (c.cut.shape(e, 1), c.cut.dtype(e)) for c in cells for n, e in c.cut.parameters.items()}
         self.summed = sorted(summed)
         self._sums: list[Piece] = [of[n] for n in self.summed]
-        self.staging = max(*map(scratch_bytes, self._staged), 0)
+        width = min(most, max(limits))
+        self._added: dict[Kind, list[Piece]] = {kind: [((width, *kind[0]), kind[1])] * 2 for kind in kinds}
+        self.staging = max(map(scratch_bytes, self._staged))
+        self.adding = max(map(scratch_bytes, self._added.values()))
         self.arena = max(k.arena_bytes for k in kernels)
 
     @property
@@ -88,7 +91,7 @@ class Places:
             "pools": scratch_bytes(self._pools),
             "nodes": sum(map(scratch_bytes, self._kept)),
             "constants": sum(map(scratch_bytes, self._constants)),
-            "staging": scratch_bytes([((self.staging,), _BYTE)]),
+            "staging": scratch_bytes([((self.staging,), _BYTE), ((self.adding,), _BYTE)]),
             "sums": scratch_bytes(self._sums),
             "arena": scratch_bytes([((self.arena,), _BYTE), ((2,), _STATE)]),
         }
@@ -110,14 +113,15 @@ class Arrays:
         block[:] = 0
         kept, constants = places._kept, places._constants
         pieces = [*places._pools, *(p for group in (*kept, *constants) for p in group), *places._sums]
-        rest: list[Piece] = [((places.staging,), _BYTE), ((2,), _STATE), ((places.arena,), _BYTE)]
+        rest: list[Piece] = [((n,), _BYTE) for n in (places.staging, places.adding, places.arena)] + [((2,), _STATE)]
         taken = iter(carve(block, [*pieces, *rest]))
         self.results = {kind: next(taken) for kind in places.lengths}
         self.gradients = {kind: next(taken) for kind in places.gradient_lengths}
         self.of: list[dict[Entry, Any]] = [{e: next(taken) for e in entries} for entries in places.kept]
         self.constants = [[next(taken) for _ in group] for group in constants]
         self.sums = {n: next(taken) for n in places.summed}
-        staging, self.state, self.arena = taken
+        staging, adding, self.arena, self.state = taken
+        self.added = {kind: carve(adding, pieces) for kind, pieces in places._added.items()}
         self.staged: list[dict[Entry, Any]] = [
             dict(zip(entries, carve(staging, pieces))) for entries, pieces in zip(places.staged, places._staged)
         ]

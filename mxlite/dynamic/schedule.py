@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import ArgumentError, DTypeError, ShapeError
-from .cell import Cell, Kind
+from .cell import Cell, Kind, said
 from .places import Places
 from .tape import Handle, Tape
 
@@ -115,11 +115,11 @@ def schedule(
             number = tape.kinds.index(wanted)
             if np.any(bad := kind[handles[k]] != number):
                 found = tape.kinds[kind[handles[k, np.argmax(bad)]]]
-                raise ShapeError(f"Cell {c.name!r}: {name!r} must be a row of {wanted}, got one of {found}.")
+                raise ShapeError(f"Cell {c.name!r}: {name!r} must be a row of {said(wanted)}, got one of {said(found)}.")
         rows.append([row[handles[k]] for k in range(len(c.states))])
     kinds = np.unique(kind[returned])
     if len(kinds) != 1:
-        raise ShapeError(f"Functions must return results of one shape, got {[tape.kinds[k] for k in kinds]}.")
+        raise ShapeError(f"Functions must return results of one shape, got {[said(tape.kinds[k]) for k in kinds]}.")
     data = [
         [_values(c, n, k, column, order) for (n, k), column in zip(c.data.items(), tape.columns[i].data)]
         for i, (c, order) in enumerate(zip(cells, orders))

@@ -22,7 +22,7 @@ def test_a_batch_of_trees_gives_what_each_tree_gives_alone(net, count):
 
 def test_a_level_wider_than_the_batch_runs_in_several(net):
     narrow = tree_network(max_batch=3)
-    samples = trees(9)
+    samples = trees(6)
     agrees(narrow, samples)
     close(narrow.forward_backward(samples).asnumpy(), net.forward_backward(samples).asnumpy(), 1e-6, "results")
 
@@ -33,7 +33,7 @@ def test_a_loss_waits_for_the_last_level_so_that_all_losses_run_together(net):
 
 
 def test_weights_are_read_once_for_each_level_in_which_a_cell_has_nodes(net):
-    call = net._recorded(trees(12), True)
+    call = net._recorded(trees(9), True)
     assert [sum(run.cell == i for run in call.runs) for i in range(3)] == list(call.levels)
 
 
@@ -54,7 +54,7 @@ def shared_network(**options):
         out.append(mix(out[-1], hub))
         return [loss(r, i % 3) for i, r in enumerate(out)]
 
-    net = mx.dynamic.Network(of, [first, mix, loss], 64, **options)
+    net = mx.dynamic.Network(of, [first, mix, loss], 28, **options)
     initialize(net)
     return net
 
@@ -81,7 +81,7 @@ def chain_network():
             found.append(h)
         return found
 
-    net = mx.dynamic.Network(of, [cell], 64)
+    net = mx.dynamic.Network(of, [cell], 16)
     of.zero = net.zeros(WIDTH)
     initialize(net)
     return net
@@ -132,8 +132,8 @@ def test_gradients_are_added_where_a_parameter_asks_for_that():
 
 
 def test_a_frozen_parameter_has_no_gradient_and_the_others_keep_theirs():
-    net = tree_network()
-    samples = trees(4)
+    net = tree_network(max_nodes=20)
+    samples = trees(2)
     net.forward_backward(samples)
     before = gradients(net)
     net.collect_params()["join_weight"].grad_req = "null"
@@ -157,8 +157,8 @@ def test_inference_gives_the_results_of_training(net):
 
 
 def test_a_trainer_learns_the_classes_of_trees():
-    net = tree_network(max_nodes=256)
-    samples = trees(16, seed=5)
+    net = tree_network()
+    samples = trees(12, 5, seed=5)
     trainer = mx.gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.03})
     losses = []
     for _ in range(60):
@@ -177,7 +177,7 @@ def dropout_network():
             h = cell(h, x)
         return h
 
-    net = mx.dynamic.Network(of, [cell], 512)
+    net = mx.dynamic.Network(of, [cell], 64)
     of.zero = net.zeros(WIDTH)
     initialize(net)
     return net
@@ -185,12 +185,12 @@ def dropout_network():
 
 def test_dropout_draws_anew_for_each_node_and_backward_draws_the_same():
     net = dropout_network()
-    samples = [np.ones((1, 3), "float32")] * 200
+    samples = [np.ones((1, 3), "float32")] * 64
     mx.random.seed(1)
     out = net.forward_backward(samples).asnumpy()
     grad = gradients(net)["step_bias"]
     kept = out != 0
-    assert 0.4 < kept.mean() < 0.6 and 0 < kept[:, 0].sum() < 200
+    assert 0.4 < kept.mean() < 0.6 and 0 < kept[:, 0].sum() < 64
     value = np.abs(out).max(axis=0) / 2
     close(grad, kept.sum(axis=0) * 2 * (1 - value**2), 1e-5, "gradient")
     again = net.forward_backward(samples).asnumpy()
