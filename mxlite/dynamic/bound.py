@@ -10,7 +10,7 @@ import numpy as np
 from .cell import Cell, Kind
 from .kernels import CellKernels
 from .places import Arrays, Places
-from .schedule import Arrivals, Indices
+from .schedule import Arrivals, Indices, Run
 from .sizes import padded
 
 
@@ -99,8 +99,9 @@ class BoundCell:
         for target, values in zip(self._of.values(), data):  # data come first
             target[:count] = values
 
-    def forward(self, start: int, stop: int, draw: tuple[int, int], train: bool, keep: bool) -> None:
-        """Compute the results of nodes `[start, stop)`, and with `keep` save what backward reads."""
+    def forward(self, run: Run, train: bool, keep: bool) -> None:
+        """Compute the results of some nodes, and with `keep` save what backward reads."""
+        _, start, stop, draw = run
         n, size = stop - start, padded(stop - start)
         for k, pool, into in self._gathered:
             pool.take(self._rows[k][start:stop], 0, into[:n], "clip")
@@ -118,8 +119,9 @@ class BoundCell:
             for target, source in self._saved:
                 target[start:stop] = source[:n]
 
-    def backward(self, start: int, stop: int, draw: tuple[int, int], arrivals: Mapping[Kind, Arrivals], outer: Outer) -> None:
-        """Compute the gradients of the states of nodes `[start, stop)`, and of what meets parameters."""
+    def backward(self, run: Run, arrivals: Mapping[Kind, Arrivals], outer: Outer) -> None:
+        """Compute the gradients of the states of some nodes, and of what meets parameters."""
+        _, start, stop, draw = run
         n, size = stop - start, padded(stop - start)
         for base, kind, pool, into, kept, scratch in self._heads:
             arrive(arrivals.get(kind), base + start, base + stop, pool, into, scratch)

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..core import cpu, parse_bytes
 from ..core.errors import ArgumentError, DeviceError, ShapeError, UnknownNameError
+from ..core.process.collection import no_collection
 from ..core.wanted import wanted, wanted_function, whole
 from ..gluon import ParameterDict, SymbolBlock
 from ..graph import Shape
 from ..module.initial import initializer
-from ..ndarray import NDArray, random, zeros
+from ..ndarray import NDArray, zeros
 from ..symbol import autograd, Variable
 from .cell import Cell, Kind
 from .plan import Plan, plan_within
@@ -137,20 +138,17 @@ class Network:
 
     def __call__(self, samples: Iterable[Any]) -> NDArray:
         """The results for the samples, a row for each. Inside of `autograd.record()` they have gradients."""
+        if autograd.is_recording():
+            result: NDArray = _Recorded(self, samples)(self._token)
+            return result
         training = autograd.is_training()
-        if not autograd.is_recording():
-            call = self._recorded(samples, backward=False)
-            return self.program.forward(call, self._draws(call, training), training, keep=False)
-        result: NDArray = _Recorded(self, samples)(self._token)
-        return result
+        program, call = self._recorded(samples, training, backward=False)
+        return program.forward(call, training)
 
     def forward_backward(self, samples: Iterable[Any]) -> NDArray:
         """The results for the samples, and the gradients of their sum in the parameters' `grad()`."""
-        call = self._recorded(samples, backward=True)
-        draws = self._draws(call, True)
-        result = self.program.forward(call, draws, True, keep=True)
-        self.program.backward(call, draws, None)
-        return result
+        program, call = self._recorded(samples, True, backward=True)
+        return program.forward_backward(call)
 
     def count_nodes(self, samples: Iterable[Any]) -> dict[str, int]:
         """The nodes of each cell that the samples have: what `max_nodes` must allow for."""
@@ -162,23 +160,20 @@ class Network:
 
     def _record(self, samples: Iterable[Any]) -> list[Handle]:
         function = self._function
-        return self._tape.returned([function(sample) for sample in samples])
+        with no_collection():  # handles are many, and have no cycles
+            return self._tape.returned([function(sample) for sample in samples])
 
-    def _recorded(self, samples: Iterable[Any], backward: bool) -> Schedule:
+    def _recorded(self, samples: Iterable[Any], training: bool, backward: bool) -> tuple[Program, Schedule]:
         """The schedule of the samples. Raises MemoryBudgetError if they have too many nodes."""
-        plan = self.plan
+        program = self.program
+        plan = program.plan
         try:
             results = self._record(samples)
             plan.check(nodes_of(self._tape, self.cells))
-            places, most = plan.places, plan.most
-            return schedule(self._tape, self.cells, places, results, most, backward)
+            draws = [training and k.draws for k in plan.kernels]
+            return program, schedule(self._tape, self.cells, plan.places, results, plan.most, draws, backward)
         finally:
             self._tape.clear()
-
-    def _draws(self, call: Schedule, training: bool) -> list[tuple[int, int]]:
-        """The keys of the random numbers of each run."""
-        draws = [bool(training and k.draws) for k in self.plan.kernels]
-        return [random.next_step(cpu()) if draws[run.cell] else (0, 0) for run in call.runs]
 
 
 class _Recorded(autograd.Function):
@@ -191,14 +186,12 @@ class _Recorded(autograd.Function):
         self._net, self._samples = net, samples
 
     def forward(self, token: NDArray) -> NDArray:
-        net, training = self._net, autograd.is_training()
-        self._call = net._recorded(self._samples, backward=True)
-        self._draws = net._draws(self._call, training)
-        self._program = net.program
-        return self._program.forward(self._call, self._draws, training, keep=True)
+        training = autograd.is_training()
+        self._program, self._call = self._net._recorded(self._samples, training, backward=True)
+        return self._program.forward(self._call, training)
 
     def backward(self, head: NDArray) -> None:
-        self._program.backward(self._call, self._draws, head)
+        self._program.backward(self._call, head)
 
 
 def _limits(names: Sequence[str], given: int | Mapping[str, int]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,6 @@ from ..ndarray import NDArray
 from .bound import BoundCell, Outer
 from .plan import Plan
 from .schedule import Schedule
-
-Draws = Sequence[tuple[int, int]]
-"""For each run of a schedule the key of its random numbers."""
 
 
 class Program:
@@ -37,6 +34,8 @@ class Program:
         self._block = self._backend.arena(plan.places.nbytes)
         self._arrays = arrays = plan.places.arrays(self._block)
         self._var = Var("dynamic")
+        self._reads = [a.var for a in self._parameters.values()]
+        self._writes = [g.var for g in self._trained.values()]
         self._last: Schedule | None = None
         self._versions: list[int] = []
         parameters = {n: a.storage for n, a in self._parameters.items()}
@@ -68,48 +67,64 @@ class Program:
 
     # -- passes --------------------------------------------------------------------------------
 
-    def forward(self, call: Schedule, draws: Draws, train: bool, keep: bool) -> NDArray:
-        """The results of a mini-batch; with `keep` a backward pass may follow."""
-        shape, dtype = call.kind
-        result = NDArray.fresh((len(call.returned), *shape), dtype, cpu())
-        reads = [a.var for a in self._parameters.values()]
-        run = partial(self._forward, call, draws, train, keep, result.storage)
-        get_engine().push(run, reads, (self._var, result.var), name="dynamic forward", kind=self._kind)
-        self._last = call if keep else None
-        self._versions = [v.pushes for v in reads]
+    def forward(self, call: Schedule, train: bool) -> NDArray:
+        """The results of a mini-batch. If its schedule has arrivals a backward pass may follow."""
+        result = self._result(call)
+        self._push(partial(self._forward, call, train, result.storage), (), (result.var,), "dynamic forward")
+        self._last = call
+        self._versions = [v.pushes for v in self._reads]
         return result
 
-    def backward(self, call: Schedule, draws: Draws, head: NDArray | None) -> None:
-        """The gradients of the parameters, by those of the results (None: ones), after `forward`."""
-        reads = [a.var for a in self._parameters.values()]
+    def backward(self, call: Schedule, head: NDArray) -> None:
+        """The gradients of the parameters, by those of the results, after `forward`."""
         if self._last is not call:
             raise StateError("backward needs the values of its forward pass; the network has run again since.")
-        if self._versions != [v.pushes for v in reads]:
+        if self._versions != [v.pushes for v in self._reads]:
             raise StateError("A parameter has been written between the network's forward and its backward pass.")
         self._last = None
-        writes = [self._var, *(g.var for g in self._trained.values())]
-        values = None if head is None else head.storage
-        if head is not None:
-            reads.append(head.var)
-        run = partial(self._backward, call, draws, values)
-        get_engine().push(run, reads, writes, name="dynamic backward", kind=self._kind)
+        self._push(partial(self._backward, call, head.storage), (head.var,), self._writes, "dynamic backward")
+        self._note_gradients()
+
+    def forward_backward(self, call: Schedule) -> NDArray:
+        """The results of a mini-batch, and the gradients of their sum."""
+        result = self._result(call)
+        self._last = None
+
+        def run() -> None:
+            self._forward(call, True, result.storage)
+            self._backward(call, None)
+
+        self._push(run, (), (result.var, *self._writes), "dynamic step")
+        self._note_gradients()
+        return result
+
+    def _result(self, call: Schedule) -> NDArray:
+        shape, dtype = call.kind
+        return NDArray.fresh((len(call.returned), *shape), dtype, cpu())
+
+    def _push(self, run: Callable[[], None], reads: Sequence[Var], writes: Sequence[Var], name: str) -> None:
+        get_engine().push(run, (*self._reads, *reads), (self._var, *writes), name=name, kind=self._kind)
+
+    def _note_gradients(self) -> None:
         for name in self._trained:
             self._parameters[name]._fresh_grad = True
 
-    def _forward(self, call: Schedule, draws: Draws, train: bool, keep: bool, result: Any) -> None:
+    def _forward(self, call: Schedule, train: bool, result: Any) -> None:
+        keep = call.arrivals is not None
         with self._backend.running(self._threads), np.errstate(all="ignore"):
             for cell, rows, data, count in zip(self._cells, call.rows, call.data, call.counts):
                 cell.begin(rows, data, count)
-            for run, draw in zip(call.runs, draws):
-                self._cells[run.cell].forward(run.start, run.stop, draw, train, keep)
+            for run in call.runs:
+                self._cells[run.cell].forward(run, train, keep)
             self._arrays.results[call.kind].take(call.returned, 0, result, "clip")
 
-    def _backward(self, call: Schedule, draws: Draws, head: Any) -> None:
+    def _backward(self, call: Schedule, head: Any) -> None:
+        assert call.arrivals is not None
         outer = Outer(call.kind, call.returned, self.plan.places.lengths[call.kind], head)
         written: set[str] = set()
         with self._backend.running(self._threads), np.errstate(all="ignore"):
-            for run, draw in zip(reversed(call.runs), reversed(draws)):
-                self._cells[run.cell].backward(run.start, run.stop, draw, call.arrivals, outer)
+            for run in reversed(call.runs):
+                self._cells[run.cell].backward(run, call.arrivals, outer)
             for cell, count in zip(self._cells, call.counts):
                 if count:
                     cell.total()

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core import cpu
 from ..core.errors import ArgumentError, DTypeError, ShapeError
+from ..ndarray import random
 from .cell import Cell, Kind, said
 from .places import Places
 from .tape import Handle, Tape
@@ -28,11 +30,12 @@ Indices = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class Run(NamedTuple):
-    """Nodes `[start, stop)` of a cell, which run together."""
+    """Nodes `[start, stop)` of a cell, which run together; `draw` is the key of their random numbers."""
 
     cell: int
     start: int
     stop: int
+    draw: tuple[int, int]
 
 
 class Arrivals(NamedTuple):
@@ -52,7 +55,8 @@ class Arrivals(NamedTuple):
 @dataclass(frozen=True)
 class Schedule:
     """`counts` and `levels` of each cell: its nodes, and the levels that it has nodes in. `rows[cell][i]` are rows in
-    the pool of the cell's i-th state. `returned` are rows of the results, of `kind`.
+    the pool of the cell's i-th state. `returned` are rows of the results, of `kind`. There are `arrivals` where
+    gradients may be asked for, else None.
     """
 
     runs: tuple[Run, ...]
@@ -60,7 +64,7 @@ class Schedule:
     levels: tuple[int, ...]
     rows: tuple[list[Indices], ...]
     data: tuple[list[np.ndarray], ...]
-    arrivals: dict[Kind, Arrivals]
+    arrivals: dict[Kind, Arrivals] | None
     returned: Indices
     kind: Kind
 
@@ -72,9 +76,18 @@ def nodes_of(tape: Tape, cells: Sequence[Cell]) -> list[int]:
 
 
 def schedule(
-    tape: Tape, cells: Sequence[Cell], places: Places, results: Sequence[Handle], most: int, backward: bool
+    tape: Tape,
+    cells: Sequence[Cell],
+    places: Places,
+    results: Sequence[Handle],
+    most: int,
+    draws: Sequence[bool],
+    backward: bool,
 ) -> Schedule:
-    """The schedule of what was recorded, whose functions returned `results`. O(nodes log nodes)."""
+    """The schedule of what was recorded, whose functions returned `results`. O(nodes log nodes).
+
+    `draws` says of each cell if its nodes draw random numbers; `backward`, if gradients may be asked for.
+    """
     bits, low = tape.bits, (1 << tape.bits) - 1
     level, cell = np.array(tape.levels, np.int64), np.array(tape.cells, np.int64)
     states = [_handles(c, column.states) for c, column in zip(cells, tape.columns)]
@@ -101,7 +114,9 @@ def schedule(
         start = 0
         for at in np.flatnonzero(per_level).tolist():
             stop = start + int(per_level[at])
-            runs += [(at, Run(i, a, min(a + most, stop))) for a in range(start, stop, most)]
+            for first in range(start, stop, most):
+                draw = random.next_step(cpu()) if draws[i] else (0, 0)
+                runs.append((at, Run(i, first, min(first + most, stop), draw)))
             start = stop
         orders.append(order)
         counts.append(len(nodes))
@@ -130,7 +145,7 @@ def schedule(
         tuple(levels),
         tuple(rows),
         tuple(data),
-        _arrivals(cells, places, rows, counts) if backward else {},
+        _arrivals(cells, places, rows, counts) if backward else None,
         row[returned],
         tape.kinds[int(kinds[0])],
     )

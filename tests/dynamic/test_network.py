@@ -28,12 +28,12 @@ def test_a_level_wider_than_the_batch_runs_in_several(net):
 
 
 def test_a_loss_waits_for_the_last_level_so_that_all_losses_run_together(net):
-    call = net._recorded(trees(7), True)
+    _, call = net._recorded(trees(7), True, True)
     assert sum(run.cell == 2 for run in call.runs) == 1 == call.levels[2]
 
 
 def test_weights_are_read_once_for_each_level_in_which_a_cell_has_nodes(net):
-    call = net._recorded(trees(9), True)
+    _, call = net._recorded(trees(9), True, True)
     assert [sum(run.cell == i for run in call.runs) for i in range(3)] == list(call.levels)
 
 
