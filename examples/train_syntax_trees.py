@@ -2,9 +2,9 @@
 
     python examples/train_syntax_trees.py --budget 64MiB
 
-A Tree-LSTM over trees that differ in every sample, which mx.dynamic runs in batches, inside a byte budget. A node
-of the syntax tree is a word (its kind, and its name where that is a frequent one) with two states: that of its
-first child, and that of its next sibling.
+A Tree-LSTM over trees that differ in every sample, which mx.dynamic runs in batches, inside a byte budget. A
+node of the syntax tree is a word (its kind, and its name where that is a frequent one) with two states: that
+of its first child, and that of its next sibling.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import random
 import sysconfig
 from collections import Counter
 from pathlib import Path
-
-import numpy as np
 
 import mxlite as mx
 
@@ -153,9 +151,10 @@ def main() -> None:
             loss.backward()
             trainer.step(len(batch))
             total += float(loss.sum().asscalar())
-        print(f"epoch {epoch}: loss {total / len(samples):.3f}, held-out accuracy {accuracy(net, held_out, nodes):.3f}")
+        right = accuracy(net, held_out, nodes)
+        print(f"epoch {epoch}: loss {total / len(samples):.3f}, held-out accuracy {right:.3f}")
     common = Counter(label for _, label in held_out).most_common(1)[0][1] / len(held_out)
-    print(f"Held-out accuracy: {accuracy(net, held_out, nodes):.3f}; always the most frequent package: {common:.3f}")
+    print(f"Held-out accuracy: {right:.3f}; always the most frequent package: {common:.3f}")
 
 
 if __name__ == "__main__":

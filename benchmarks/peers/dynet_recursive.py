@@ -1,4 +1,7 @@
-"""DyNet's side of benchmarks/dynamic.py: one sample after another in Python, batched by its autobatch."""
+"""DyNet's side of benchmarks/dynamic.py: one sample after another in Python, batched by its autobatch.
+
+DyNet reads `--dynet-autobatch 1` and the like from the command line when it is imported.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import dynet_config
-
-dynet_config.set(mem=1024, autobatch=1, random_seed=1)
 import dynet as dy
-import numpy as np
 from harness.worker import serve
 
 from peers.recursive_peer import RATE, RecursivePeer
@@ -62,7 +61,11 @@ class DyNetRecursive(RecursivePeer):
             (hl, cl), (hr, cr) = states(t[0]), states(t[1])
             pre = self.dense("join", dy.concatenate([hl, hr]))
             i, fl, fr, o, u = (dy.pick_range(pre, k * HIDDEN, (k + 1) * HIDDEN) for k in range(5))
-            c = dy.cmult(dy.logistic(i), dy.tanh(u)) + dy.cmult(dy.logistic(fl), cl) + dy.cmult(dy.logistic(fr), cr)
+            c = (
+                dy.cmult(dy.logistic(i), dy.tanh(u))
+                + dy.cmult(dy.logistic(fl), cl)
+                + dy.cmult(dy.logistic(fr), cr)
+            )
             return dy.cmult(dy.logistic(o), dy.tanh(c)), c
 
         return dy.pickneglogsoftmax(self.dense("out", states(sample[0])[0]), sample[1])
@@ -91,7 +94,8 @@ class DyNetRecursive(RecursivePeer):
             return dy.lookup(self.of["words_weight"], w)
         rows = [dy.lookup(self.of["letters_weight"], k) for k in w]
         ends = [
-            self.along(f"letters_{way}", r, LETTER_STATE)[-1] for way, r in (("fore", rows), ("back", rows[::-1]))
+            self.along(f"letters_{way}", r, LETTER_STATE)[-1]
+            for way, r in (("fore", rows), ("back", rows[::-1]))
         ]
         return dy.concatenate(ends)
 
@@ -106,5 +110,4 @@ class DyNetRecursive(RecursivePeer):
 
 
 if __name__ == "__main__":
-    assert np is not None
     serve(DyNetRecursive().answer)

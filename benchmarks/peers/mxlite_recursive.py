@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,9 +148,23 @@ class MXLiteRecursive(RecursivePeer):
 
         return step
 
-    def bytes(self) -> list[int]:
-        """Planned and measured bytes."""
-        return [self.net.planned_bytes, self.net.measured_bytes]
+    def facts(self) -> dict[str, float]:
+        """Bytes, the share of recording in a step, and how often a weight is read in a pass."""
+        net, batch = self.net, self._batches[0]
+        mx.nd.waitall()
+        times = []
+        for run in (lambda: net._recorded(batch, True, True), lambda: self._step(batch)):
+            start = time.perf_counter()
+            for _ in range(5):
+                run()
+            times.append(time.perf_counter() - start)
+        read, once = net.weight_bytes(batch)
+        return {
+            "planned": net.planned_bytes,
+            "measured": net.measured_bytes,
+            "record": times[0] / times[1],
+            "reads": read / once,
+        }
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ RATE = 0.001
 
 
 class RecursivePeer:
-    """A framework's side. `build(net)` returns a function that takes one step and gives the sum of its losses."""
+    """A framework's side. `build(net)` returns a function that takes one step and gives the sum of its
+    losses.
+    """
 
     def versions(self) -> dict[str, str]:
         raise NotImplementedError

@@ -2,7 +2,8 @@
 
 - `tree`: a binary Tree-LSTM over random trees of 5 to 33 words, 19 in the mean, a class for the root.
 - `rvnn`: h = tanh(W [left, right] + b) over the same trees.
-- `tagger`: a BiLSTM over 10 to 28 words with a tag for each; a fifth of the words are rare, and are what a BiLSTM
+- `tagger`: a BiLSTM over 10 to 28 words with a tag for each; a fifth of the words are rare, and are what a
+  BiLSTM
   over their 3 to 12 letters says.
 """
 
@@ -85,5 +86,7 @@ def _sentence(draw: random.Random) -> tuple[list[Any], list[int]]:
     words: list[Any] = []
     for _ in range(draw.randint(10, 28)):
         rare = draw.random() < 0.2
-        words.append([draw.randrange(LETTERS) for _ in range(draw.randint(3, 12))] if rare else draw.randrange(WORDS))
+        words.append(
+            [draw.randrange(LETTERS) for _ in range(draw.randint(3, 12))] if rare else draw.randrange(WORDS)
+        )
     return words, [draw.randrange(TAGS) for _ in words]

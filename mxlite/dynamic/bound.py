@@ -1,4 +1,4 @@
-"""A cell with its kernels linked to the network's arrays: what it does with some of its nodes, and with all."""
+"""A cell with its kernels linked to the network's arrays: what it does with some nodes, and with all."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .sizes import padded
 class BoundCell:
     """Forward and backward copy rows to the staging area, run kernels there, and copy rows back.
 
-    Kernels compute a size's rows; those beyond the nodes are zeros, and their results are not used. For `total` they
-    are the last node's, with gradients of zeros.
+    Kernels compute a size's rows; those beyond the nodes are zeros, and their results are not used. For
+    `total` they are the last node's, with gradients of zeros.
     """
 
     def __init__(
@@ -54,8 +54,12 @@ class BoundCell:
             if n <= limit
         }
         self._draws = kernels.draws
-        self._backward = {n: p.link(here.__getitem__, arena, state, True) for n, p in kernels.backward.items() if n <= limit}
-        self._total = {n: p.link(whole.__getitem__, arena, None, True) for n, p in kernels.total.items() if n <= limit}
+        self._backward = {
+            n: p.link(here.__getitem__, arena, state, True) for n, p in kernels.backward.items() if n <= limit
+        }
+        self._total = {
+            n: p.link(whole.__getitem__, arena, None, True) for n, p in kernels.total.items() if n <= limit
+        }
 
         # What forward reads and makes: (slot, pool, staged), (kept, staged).
         read = kernels.reads(kernels.forward)
@@ -74,8 +78,14 @@ class BoundCell:
                 pool, scratch = arrays.gradients[kind], Scratch(*arrays.added[kind])
                 self._heads.append((base, kind, pool, staged[e], self._of.get(e), scratch))
         self._gathered_back = [(*slots[e], staged[e]) for e in slots if e in read]
-        self._loaded = [(x, staged[e]) for e, x in whole.items() if e in read and e in cut.moving and e not in cut.heads and e not in slots]
-        self._padded_back = [x for *_, x in (*self._gathered_back, *self._loaded)] + [h[3] for h in self._heads]
+        self._loaded = [
+            (x, staged[e])
+            for e, x in whole.items()
+            if e in read and e in cut.moving and e not in cut.heads and e not in slots
+        ]
+        self._padded_back = [x for *_, x in (*self._gathered_back, *self._loaded)] + [
+            h[3] for h in self._heads
+        ]
         rising = []
         for k, (name, kind) in enumerate(cell.states.items()):
             if (base := places.gradients[number][k]) is not None:
@@ -87,11 +97,12 @@ class BoundCell:
         read = kernels.reads(kernels.total)
         self._states_whole = [(*slots[e], self._of[e]) for e in slots if e in read]
         self._zeros = [x for e, x in whole.items() if e in read and cut.is_gradient(e)]
-        self._lasts = [x for e, x in whole.items() if e in read and e in cut.moving and not cut.is_gradient(e)]
+        self._lasts = [
+            x for e, x in whole.items() if e in read and e in cut.moving and not cut.is_gradient(e)
+        ]
         self.trained = [n for n in cut.parameters if n in cut.gradients]
-        self.weight_bytes = sum(
-            fixed[e].nbytes for e in kernels.reads(kernels.forward) if e in fixed
-        )
+        read = kernels.reads(kernels.forward)
+        self.weight_bytes = sum(x.nbytes for e, x in fixed.items() if e in read and x.ndim > 1)
 
     def begin(self, rows: Sequence[Indices], data: Sequence[np.ndarray], count: int) -> None:
         """Take the rows of states and the data of a mini-batch."""
@@ -160,7 +171,8 @@ class BoundCell:
 class Outer:
     """Gradients of a mini-batch's results: `head` has a row for each, None for ones.
 
-    `at` says for each row of the pool `kind` which of them it is, -1 for none; `before` how many there are before it.
+    `at` says for each row of the pool `kind` which of them it is, -1 for none; `before` how many there are
+    before it.
     """
 
     def __init__(self, kind: Kind, returned: Indices, length: int, head: Any) -> None:
@@ -202,7 +214,9 @@ def add_rows(into: Any, here: Indices, source: Any, rows: Indices, scratch: Scra
 
 
 def arrive(arrivals: Arrivals | None, start: int, stop: int, pool: Any, into: Any, scratch: Scratch) -> None:
-    """Gather the gradients of rows `[start, stop)` of a pool's results: for each the sum of those that arrive."""
+    """Gather the gradients of rows `[start, stop)` of a pool's results: for each the sum of those that
+    arrive.
+    """
     n = stop - start
     if arrivals is None:
         into[:n] = 0

@@ -19,13 +19,13 @@ Kind = tuple[Shape, DType]
 class Cell:
     """A symbol whose inputs and outputs have a row for each node; all other variables are parameters.
 
-        join = mx.dynamic.Cell("join", mx.sym.Group([h, c]), states={"hl": 256, "cl": 256, "hr": 256, "cr": 256})
-        h, c = join(*left, *right)
+        join = mx.dynamic.Cell("join", mx.sym.Group([h, c]), states={"hl": 256, "cl": 256, "hr": 256, "cr":
+        256}) h, c = join(*left, *right)
 
-    states: inputs that are results of cells, by name, with the shape of a row, or (shape, type).  data: inputs that
-    are values of the user's, such as the number of a word: their shapes are () mostly. A call takes the states
-    and then the data, in the order in which they are named here, and gives a handle for each output. Inside of
-    a network's function it records the call; nothing is computed there.
+    states: inputs that are results of cells, by name, with the shape of a row, or (shape, type).  data:
+    inputs that are values of the user's, such as the number of a word: their shapes are () mostly. A call
+    takes the states and then the data, in the order in which they are named here, and gives a handle for each
+    output. Inside of a network's function it records the call; nothing is computed there.
     """
 
     def __init__(
@@ -43,7 +43,9 @@ class Cell:
         missing = [n for n in inputs if n not in symbol.list_arguments()]
         if missing or len(inputs) != len(self.states) + len(self.data):
             double = sorted(self.states.keys() & self.data.keys())
-            what = f"{missing[0]!r} is no variable of the symbol" if missing else f"{double[0]!r} is named twice"
+            what = (
+                f"{missing[0]!r} is no variable of the symbol" if missing else f"{double[0]!r} is named twice"
+            )
             raise UnknownNameError(f"Cell {name!r}: {what}, which has {symbol.list_arguments()}.")
         if not inputs:
             raise DefinitionError(f"Cell {name!r} has no inputs, so its rows cannot be told.")
@@ -72,7 +74,9 @@ def _kinds(what: str, given: Mapping[str, Any] | None) -> dict[str, Kind]:
         try:
             found[name] = ((shape,) if isinstance(shape, int) else tuple(map(int, shape))), as_dtype(dtype)
         except (TypeError, ValueError):
-            raise ArgumentError(f"{what}: {name!r} must be a shape, or a shape and a type, got {kind!r}.") from None
+            raise ArgumentError(
+                f"{what}: {name!r} must be a shape, or a shape and a type, got {kind!r}."
+            ) from None
     return found
 
 

@@ -1,7 +1,7 @@
 """The training step of a cell, cut where rows of nodes meet weights.
 
-A cell is a graph that treats each row of its inputs by itself: a row is a node of a user's graph. Its step falls
-into four graphs, which read each other's results as variables:
+A cell is a graph that treats each row of its inputs by itself: a row is a node of a user's graph. Its step
+falls into four graphs, which read each other's results as variables:
 
     constant    what depends on parameters alone                            once for a mini-batch
     forward     outputs, and what backward reads                            for some nodes of one level
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -42,10 +41,10 @@ class Piece:
 class Cut:
     """The four pieces of a cell's step, and the shapes of all arrays for any number of nodes.
 
-    `states` and `data` are shapes of a row and types by name; all other variables are parameters. `outputs`, `heads`
-    and `gradients` are entries: the results, the gradients that arrive at them (None where none is read), and
-    those of states and parameters, by name. `moving` are the entries that have rows. Raises DefinitionError if
-    a node mixes rows.
+    `states` and `data` are shapes of a row and types by name; all other variables are parameters. `outputs`,
+    `heads` and `gradients` are entries: the results, the gradients that arrive at them (None where none is
+    read), and those of states and parameters, by name. `moving` are the entries that have rows. Raises
+    DefinitionError if a node mixes rows.
     """
 
     def __init__(
@@ -77,6 +76,11 @@ class Cut:
         self.moving = self._moving()
         self.constant, self.forward, self.backward, self.total = self._pieces()
         self._check_rows([of[n] for n in inputs])
+
+    def _refused(self, node: Node, why: str) -> DefinitionError:
+        """The error for a node that cannot be in a cell."""
+        what = "" if node.op is None else f"{node.op.op_name} "
+        return DefinitionError(f"Cell {self.name!r}: {what}{node.name!r} {why}.")
 
     # -- shapes --------------------------------------------------------------------------------
 
@@ -115,9 +119,9 @@ class Cut:
             if two is None or three is None or two == three:
                 continue
             if two[0] % 2 or two[0] // 2 * 3 != three[0] or two[1:] != three[1:]:
-                raise DefinitionError(
-                    f"Cell {self.name!r}: the first axis must be that of the nodes, but output {e.index} of "
-                    f"{e.node.name!r} is {two} for 2 nodes and {three} for 3."
+                raise self._refused(
+                    e.node,
+                    f"makes {two} of 2 nodes and {three} of 3: the first axis must be the nodes'",
                 )
             found.add(e)
         return frozenset(found)
@@ -132,19 +136,16 @@ class Cut:
                 depends.add(node)
         constant = {e for n in step.nodes if n.op is not None and n not in depends for e in n.outputs}
         variables = {Entry(n) for n in step.variables}
-        for node in self.step.nodes:
-            if node not in self._is_forward or node not in depends:
+        for node in step.nodes:
+            if node.op is None or node not in self._is_forward or node not in depends:
                 continue
+            if node.op.aux or node.op.mutated(node.attrs):
+                raise self._refused(
+                    node, "keeps states, which nodes would mix; LayerNorm normalizes each node by itself"
+                )
             if mixed := [e for e in node.outputs if e in step.shapes and e not in moves]:
-                raise DefinitionError(
-                    f"Cell {self.name!r}: {node.op and node.op.op_name} {node.name!r} makes {step.shapes[mixed[0]]} "
-                    f"however many nodes there are: it mixes nodes, which a cell computes each by itself."
-                )
-            if node.op is not None and (node.op.aux or node.op.mutated(node.attrs)):
-                raise DefinitionError(
-                    f"Cell {self.name!r}: {node.op.op_name} {node.name!r} keeps states, which nodes would mix. "
-                    f"LayerNorm normalizes each node by itself."
-                )
+                shape = step.shapes[mixed[0]]
+                raise self._refused(node, f"makes {shape} however many nodes there are: it mixes nodes")
         sums = tuple(dict.fromkeys(g for n, g in self.gradients.items() if n in self.parameters))
         total = self._piece(sums, variables | constant | moves)
         rising = [g for n, g in self.gradients.items() if n in self.states]
@@ -157,7 +158,12 @@ class Cut:
         saved = tuple(e for e in dict.fromkeys((*self.outputs, *read)) if e not in constant)
         forward = self._piece(saved, variables | constant)
         every = (e for p in (forward, backward, total) for e in p.reads)
-        return self._piece(tuple(dict.fromkeys(e for e in every if e in constant)), variables), forward, backward, total
+        return (
+            self._piece(tuple(dict.fromkeys(e for e in every if e in constant)), variables),
+            forward,
+            backward,
+            total,
+        )
 
     def _check_backward(self, backward: Piece, total: Piece, fixed: Set[Entry]) -> None:
         """Raise DefinitionError where a sum over nodes reaches a node, or is not one of gradients."""
@@ -165,31 +171,32 @@ class Cut:
             for e in node.inputs:
                 was = backward.was.get(e, e)
                 if was not in self.moving and was not in fixed:
-                    raise DefinitionError(
-                        f"Cell {self.name!r}: the gradient {node.name!r} reads {was.node.name!r}, a sum over all nodes."
-                    )
+                    raise self._refused(node, f"reads {was.node.name!r}, a sum over all nodes")
         for node in total.graph.nodes:
             rows = [was for e in node.inputs if (was := total.was.get(e, e)) in self.moving]
             if rows and not any(map(self.is_gradient, rows)):
-                raise DefinitionError(
-                    f"Cell {self.name!r}: the gradient {node.name!r} of a parameter follows from no gradient of a result."
-                )
+                raise self._refused(node, "sums over nodes what is no gradient of a result")
 
     def _check_rows(self, inputs: Sequence[Entry]) -> None:
         """Raise DefinitionError if the first of three nodes has other results beside other nodes."""
         draw = np.random.default_rng(0)
         graph = Graph(self.outputs, shapes=self._three, dtypes=self.step.dtypes)
-        values = {n.name: draw.uniform(0.1, 0.9, self._three[e]).astype(self.dtype(e)) for n in graph.variables for e in n.outputs}
+        values = {
+            n.name: draw.uniform(0.1, 0.9, self._three[e]).astype(self.dtype(e))
+            for n in graph.variables
+            for e in n.outputs
+        }
         first = evaluated(graph, values, self.outputs, False)
         for e in inputs:
             rest = values[e.node.name].reshape(3, -1)[1:]
             rest[...] = draw.uniform(0.1, 0.9, rest.shape)
         second = evaluated(graph, values, self.outputs, False)
         for e in self.outputs:
-            if not np.allclose(first[e].reshape(3, -1)[0], second[e].reshape(3, -1)[0], 1e-3, 1e-5, equal_nan=True):
-                raise DefinitionError(
-                    f"Cell {self.name!r}: output {output_name(e)!r} of a node depends on the other nodes, which a "
-                    f"cell computes each by itself: look for an operator along axis 0."
+            if not np.allclose(
+                first[e].reshape(3, -1)[0], second[e].reshape(3, -1)[0], 1e-3, 1e-5, equal_nan=True
+            ):
+                raise self._refused(
+                    e.node, "gives a node what depends on the other nodes: look for an operator along axis 0"
                 )
 
     def is_gradient(self, entry: Entry) -> bool:
@@ -240,7 +247,11 @@ class Cut:
 
     def streams(self) -> dict[Node, int]:
         """Numbers of the nodes that draw random numbers, in both directions."""
-        drawn = [n for n in self.step.nodes if n.op is not None and n in self._is_forward and n.op.has_stream(n.attrs)]
+        drawn = [
+            n
+            for n in self.step.nodes
+            if n.op is not None and n in self._is_forward and n.op.has_stream(n.attrs)
+        ]
         found = {n: i for i, n in enumerate(drawn)}
         for new, old in self.forward.was.items():
             if old.node in found:

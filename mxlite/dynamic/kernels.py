@@ -14,9 +14,11 @@ from .cut import Cut, Piece
 
 
 class SizedPart:
-    """A piece of a cell's step for one number of rows: `reads` are the entries that its kernels really read."""
+    """A piece of a cell's step for one number of rows; `reads` are the entries that its kernels read."""
 
-    def __init__(self, backend: Backend, cut: Cut, piece: Piece, count: int, streams: Mapping[Node, int]) -> None:
+    def __init__(
+        self, backend: Backend, cut: Cut, piece: Piece, count: int, streams: Mapping[Node, int]
+    ) -> None:
         self.cut, self.count, self.backend = cut, count, backend
         self.makes = piece.makes
         graph = cut.sized(piece, count)
@@ -73,7 +75,10 @@ class CellKernels:
         with self._backend.running(self._backend.threads()):
             for n in level:
                 if n not in self.forward:
-                    self.forward[n], self.backward[n] = self._made(cut.forward, n), self._made(cut.backward, n)
+                    self.forward[n], self.backward[n] = (
+                        self._made(cut.forward, n),
+                        self._made(cut.backward, n),
+                    )
             for n in total:
                 if n not in self.total:
                     self.total[n] = self._made(cut.total, n)

@@ -1,4 +1,6 @@
-"""Network: cells, and a function of samples that calls them; what is recorded runs in batches inside a budget."""
+"""Network: cells, and a function of samples that calls them; what is recorded runs in batches inside a
+budget.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,19 @@ MOST = 512
 class Network:
     """A function of a sample that calls cells, and all that it takes to train by mini-batches of samples.
 
-        net = mx.dynamic.Network(classify, [leaf, join, loss], max_nodes={"leaf": 2048, "join": 2048, "loss": 64})
-        net.initialize()
-        trainer = mx.gluon.Trainer(net.collect_params(), "adam")
-        for trees in batches:
+        net = mx.dynamic.Network(classify, [leaf, join, loss], max_nodes={"leaf": 2048, "join": 2048, "loss":
+        64}) net.initialize() trainer = mx.gluon.Trainer(net.collect_params(), "adam") for trees in batches:
             losses = net.forward_backward(trees)
             trainer.step(len(trees))
 
-    function: takes a sample, calls cells, and returns the result (or a list of results) of a cell that is wanted of
-    it: the losses, where it trains.  max_nodes: the most nodes of each cell in a mini-batch, by name, or one
-    number for all; None: as many of each as the budget has room for.  memory_budget: bytes of parameters,
-    gradients, and everything that is computed; MemoryBudgetError if `max_nodes` do not fit.  max_batch: nodes
-    of a cell that run together.
+    function: takes a sample, calls cells, and returns the result (or a list of results) of a cell that is
+    wanted of it: the losses, where it trains.  max_nodes: the most nodes of each cell in a mini-batch, by
+    name, or one number for all; None: as many of each as the budget has room for.  memory_budget: bytes of
+    parameters, gradients, and everything that is computed; MemoryBudgetError if `max_nodes` do not fit.
+    max_batch: nodes of a cell that run together.
 
-    Calls of one cell at one depth run together, whatever the shapes of the samples are. A parameter is shared by
-    all cells whose symbols have one of its name.
+    Calls of one cell at one depth run together, whatever the shapes of the samples are. A parameter is shared
+    by all cells whose symbols have one of its name.
     """
 
     def __init__(
@@ -85,7 +85,9 @@ class Network:
         return self._params
 
     def initialize(self, init: Any = None) -> None:
-        """Initialize the parameters on the CPU, by their names as a Module does; `init` is Uniform() unless given."""
+        """Initialize the parameters on the CPU, by their names as a Module does; `init` is Uniform() unless
+        given.
+        """
         fill = initializer.create("uniform" if init is None else init)
         about = {n: a for c in self.cells for n, a in c.symbol.attr_dict().items()}
         with autograd.pause():
@@ -97,7 +99,9 @@ class Network:
         """A handle on a row of zeros, for states that nothing has been computed for yet."""
         kind: Kind = ((shape,) if isinstance(shape, int) else tuple(shape), np.dtype("float32"))
         if kind not in self._tape.kinds:
-            raise ShapeError(f"No cell has a state of {kind[0]}; there are {[k[0] for k in self._tape.kinds]}.")
+            raise ShapeError(
+                f"No cell has a state of {kind[0]}; there are {[k[0] for k in self._tape.kinds]}."
+            )
         return Handle(self._tape.kinds.index(kind) << self._tape.bits)
 
     # -- memory --------------------------------------------------------------------------------
@@ -157,6 +161,14 @@ class Network:
             return dict(zip((c.name for c in self.cells), nodes_of(self._tape, self.cells)))
         finally:
             self._tape.clear()
+
+    def weight_bytes(self, samples: Iterable[Any]) -> tuple[int, int]:
+        """Bytes of parameters that forward reads for a mini-batch, and those of one reading for each level in
+        which a cell has nodes.
+        """
+        program, call = self._recorded(samples, False, backward=False)
+        each = program.weight_bytes
+        return sum(each[run.cell] for run in call.runs), sum(n * b for n, b in zip(call.levels, each))
 
     def _record(self, samples: Iterable[Any]) -> list[Handle]:
         function = self._function

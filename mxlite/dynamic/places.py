@@ -4,9 +4,9 @@ One block of memory holds it all:
 
     | pools: results | pools: gradients | arrays of each cell | staging | sums | arena |
 
-A pool has a row of zeros, then a slice for each output (or each state) of each cell. Arrays of a cell have a row
-for each of its nodes; forward and backward of a level work in the staging area, which all cells share, with the
-temporaries of the kernels in the arena.
+A pool has a row of zeros, then a slice for each output (or each state) of each cell. Arrays of a cell have a
+row for each of its nodes; forward and backward of a level work in the staging area, which all cells share,
+with the temporaries of the kernels in the arena.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Places:
 
     `results[cell]` has, for each output, its first row in its pool and the pool's number in `kinds`;
     `gradients[cell]` for each state the first row in the pool of gradients, None where there is no gradient.
-    `summed` are parameters whose gradients are computed apart and then added: those of several cells, or to be
-    added to what is there.
+    `summed` are parameters whose gradients are computed apart and then added: those of several cells, or to
+    be added to what is there.
     """
 
     def __init__(
@@ -107,13 +107,17 @@ class Places:
 
 
 class Arrays:
-    """The arrays of `Places`. `of[cell][entry]` are those for all nodes, `staged[cell][entry]` for those that run."""
+    """The arrays of `Places`. `of[cell][entry]` are those for all nodes, `staged[cell][entry]` for those that
+    run.
+    """
 
     def __init__(self, places: Places, block: Any) -> None:
         block[:] = 0
         kept, constants = places._kept, places._constants
         pieces = [*places._pools, *(p for group in (*kept, *constants) for p in group), *places._sums]
-        rest: list[Piece] = [((n,), _BYTE) for n in (places.staging, places.adding, places.arena)] + [((2,), _STATE)]
+        rest: list[Piece] = [((n,), _BYTE) for n in (places.staging, places.adding, places.arena)] + [
+            ((2,), _STATE)
+        ]
         taken = iter(carve(block, [*pieces, *rest]))
         self.results = {kind: next(taken) for kind in places.lengths}
         self.gradients = {kind: next(taken) for kind in places.gradient_lengths}
@@ -123,7 +127,8 @@ class Arrays:
         staging, adding, self.arena, self.state = taken
         self.added = {kind: carve(adding, pieces) for kind, pieces in places._added.items()}
         self.staged: list[dict[Entry, Any]] = [
-            dict(zip(entries, carve(staging, pieces))) for entries, pieces in zip(places.staged, places._staged)
+            dict(zip(entries, carve(staging, pieces)))
+            for entries, pieces in zip(places.staged, places._staged)
         ]
 
 

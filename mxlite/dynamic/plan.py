@@ -20,9 +20,9 @@ LARGEST = 1 << 20
 class Plan:
     """Kernels, places and bytes for up to `limits` nodes of each cell, of which `most` run together.
 
-    `summed` are parameters whose gradients are computed apart: those that several cells have, or that are to be added
-    to what is there, or that are not asked for. Only a plan that is `whole` has all kernels; another one has the
-    largest, which tell its bytes.
+    `summed` are parameters whose gradients are computed apart: those that several cells have, or that are to
+    be added to what is there, or that are not asked for. Only a plan that is `whole` has all kernels; another
+    one has the largest, which tell its bytes.
     """
 
     def __init__(
@@ -87,14 +87,17 @@ def plan_within(
     most: int,
     budget: int | None,
 ) -> Plan:
-    """The plan for `limits` nodes of each cell, or (None) for as many of each as `budget` bytes have room for.
+    """The plan for `limits` nodes of each cell, or (None) for as many of each as `budget` bytes have room
+    for.
 
     Raises MemoryBudgetError if they do not fit.
     """
     backend: Backend = backend_of(cpu())
     backend.prepare()
     kernels = [CellKernels(backend, c.cut) for c in cells]
-    first = Plan(cells, kinds, kernels, parameters, limits or [1] * len(cells), most, whole=limits is not None)
+    first = Plan(
+        cells, kinds, kernels, parameters, limits or [1] * len(cells), most, whole=limits is not None
+    )
     if budget is None:
         return first
     if limits is None:

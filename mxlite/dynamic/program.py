@@ -18,8 +18,8 @@ from .schedule import Schedule
 
 
 class Program:
-    """It allocates its block when it is made, and after that nothing but an array for each mini-batch's results,
-    which is the caller's. Each pass over a mini-batch is one operation of the engine.
+    """It allocates its block when it is made, and after that nothing but an array for each mini-batch's
+    results, which is the caller's. Each pass over a mini-batch is one operation of the engine.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -56,7 +56,9 @@ class Program:
         if any(p.data() is not self._parameters[n] for n, p in there.items()):
             return False
         trained = {n: p.data().grad for n, p in there.items() if p.grad_req != "null"}
-        same = trained.keys() == self._trained.keys() and all(g is self._trained[n] for n, g in trained.items())
+        same = trained.keys() == self._trained.keys() and all(
+            g is self._trained[n] for n, g in trained.items()
+        )
         adds = {n for n, p in there.items() if p.grad_req == "add"}
         return same and adds == self._adds and all(a is b for a, b in zip(self._now(), self._linked))
 
@@ -64,6 +66,11 @@ class Program:
     def measured_bytes(self) -> int:
         """Bytes that are allocated."""
         return int(self._block.nbytes) + sum(x.nbytes for x in self._linked)
+
+    @property
+    def weight_bytes(self) -> list[int]:
+        """Bytes of the matrices that each cell's forward kernels read."""
+        return [c.weight_bytes for c in self._cells]
 
     # -- passes --------------------------------------------------------------------------------
 
@@ -78,9 +85,13 @@ class Program:
     def backward(self, call: Schedule, head: NDArray) -> None:
         """The gradients of the parameters, by those of the results, after `forward`."""
         if self._last is not call:
-            raise StateError("backward needs the values of its forward pass; the network has run again since.")
+            raise StateError(
+                "backward needs the values of its forward pass; the network has run again since."
+            )
         if self._versions != [v.pushes for v in self._reads]:
-            raise StateError("A parameter has been written between the network's forward and its backward pass.")
+            raise StateError(
+                "A parameter has been written between the network's forward and its backward pass."
+            )
         self._last = None
         self._push(partial(self._backward, call, head.storage), (head.var,), self._writes, "dynamic backward")
         self._note_gradients()

@@ -6,9 +6,9 @@ The nodes of a cell are numbered level by level, so that a level is a slice of t
     cell `join`               |1 1 1|2 2|3|          levels 1, 2, 3
     cell `loss`                            |3 3|     nobody reads it: it waits for the last level
 
-Results lie in pools, one for each shape of a row; row 0 of a pool is zeros. The gradient of a result is gathered: it
-is the sum of the rows that the cells reading it have written for it, in the order of their nodes. All of this
-is computed with arrays; Python runs once for each level and cell.
+Results lie in pools, one for each shape of a row; row 0 of a pool is zeros. The gradient of a result is
+gathered: it is the sum of the rows that the cells reading it have written for it, in the order of their
+nodes. All of this is computed with arrays; Python runs once for each level and cell.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Run(NamedTuple):
 class Arrivals(NamedTuple):
     """Of each row of a pool the rows of gradients that arrive there.
 
-    `first` is one of them, or 0 of which the gradient is zeros; the `counts[r]` of row r begin at `begins[r]` of
-    `rows`. `several` is true if any row has more than one.
+    `first` is one of them, or 0 of which the gradient is zeros; the `counts[r]` of row r begin at `begins[r]`
+    of `rows`. `several` is true if any row has more than one.
     """
 
     first: Indices
@@ -54,9 +54,9 @@ class Arrivals(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """`counts` and `levels` of each cell: its nodes, and the levels that it has nodes in. `rows[cell][i]` are rows in
-    the pool of the cell's i-th state. `returned` are rows of the results, of `kind`. There are `arrivals` where
-    gradients may be asked for, else None.
+    """`counts` and `levels` of each cell: its nodes, and the levels that it has nodes in. `rows[cell][i]` are
+    rows in the pool of the cell's i-th state. `returned` are rows of the results, of `kind`. There are
+    `arrivals` where gradients may be asked for, else None.
     """
 
     runs: tuple[Run, ...]
@@ -88,7 +88,7 @@ def schedule(
 
     `draws` says of each cell if its nodes draw random numbers; `backward`, if gradients may be asked for.
     """
-    bits, low = tape.bits, (1 << tape.bits) - 1
+    bits = tape.bits
     level, cell = np.array(tape.levels, np.int64), np.array(tape.cells, np.int64)
     states = [_handles(c, column.states) for c, column in zip(cells, tape.columns)]
     returned = _returned(results, len(level) << bits)
@@ -103,7 +103,7 @@ def schedule(
     kind = np.full(len(level) << bits, -1, np.int64)
     kind[np.arange(len(tape.kinds)) << bits] = np.arange(len(tape.kinds))
     orders, counts, levels, runs = [], [], [], list[tuple[int, Run]]()
-    for i, c in enumerate(cells):
+    for i in range(len(cells)):
         nodes = np.flatnonzero(cell == i)
         order = np.argsort(level[nodes], kind="stable")
         nodes = nodes[order]
@@ -130,11 +130,15 @@ def schedule(
             number = tape.kinds.index(wanted)
             if np.any(bad := kind[handles[k]] != number):
                 found = tape.kinds[kind[handles[k, np.argmax(bad)]]]
-                raise ShapeError(f"Cell {c.name!r}: {name!r} must be a row of {said(wanted)}, got one of {said(found)}.")
+                raise ShapeError(
+                    f"Cell {c.name!r}: {name!r} must be a row of {said(wanted)}, got one of {said(found)}."
+                )
         rows.append([row[handles[k]] for k in range(len(c.states))])
     kinds = np.unique(kind[returned])
     if len(kinds) != 1:
-        raise ShapeError(f"Functions must return results of one shape, got {[said(tape.kinds[k]) for k in kinds]}.")
+        raise ShapeError(
+            f"Functions must return results of one shape, got {[said(tape.kinds[k]) for k in kinds]}."
+        )
     data = [
         [_values(c, n, k, column, order) for (n, k), column in zip(c.data.items(), tape.columns[i].data)]
         for i, (c, order) in enumerate(zip(cells, orders))
@@ -201,5 +205,7 @@ def _values(cell: Cell, name: str, kind: Kind, column: list[Any], order: Indices
         values = np.asarray(column, dtype).reshape(len(column), *shape)
     except (TypeError, ValueError) as error:
         where = DTypeError if isinstance(error, TypeError) else ShapeError
-        raise where(f"Cell {cell.name!r}: {name!r} must be {shape} of {dtype} for each node: {error}") from None
+        raise where(
+            f"Cell {cell.name!r}: {name!r} must be {shape} of {dtype} for each node: {error}"
+        ) from None
     return values[order]

@@ -1,7 +1,7 @@
 """Sizes: the numbers of rows for which kernels are made.
 
-Up to 16 each number is one, above it 8 in an octave: 18, 20, ... 32, 36, ...: no more than an eighth of the rows
-is computed in vain.
+Up to 16 each number is one, above it 8 in an octave: 18, 20, ... 32, 36, ...: no more than an eighth of the
+rows is computed in vain.
 """
 
 from __future__ import annotations

@@ -64,10 +64,7 @@ class Tape:
 
         def record(*operands: Any) -> Any:
             if len(operands) != total:
-                raise ArgumentError(
-                    f"Cell {cell.name!r} takes {total} operands, {', '.join((*cell.states, *cell.data))}, got "
-                    f"{len(operands)}."
-                )
+                raise ArgumentError(f"{cell!r} takes {total} operands, got {len(operands)}.")
             level = -1
             try:
                 for handle in operands[:count]:
@@ -75,9 +72,10 @@ class Tape:
                     if at > level:
                         level = at
             except (TypeError, IndexError):
+                name = next(n for n, x in zip(cell.states, operands) if x is handle)
                 raise ArgumentError(
-                    f"Cell {cell.name!r}: {[*cell.states][operands.index(handle)]!r} must be a result of a cell in "
-                    f"the same mini-batch, got {handle!r}."
+                    f"Cell {cell.name!r}: {name!r} must be a result of a cell in the same mini-batch, "
+                    f"got {handle!r}."
                 ) from None
             node = len(levels) << bits
             levels.append(level + 1)

@@ -25,7 +25,7 @@ def loss_cell(width: int = WIDTH) -> mx.dynamic.Cell:
 
 
 def tree_network(width: int = WIDTH, **options: Any) -> mx.dynamic.Network:
-    """A Tree-LSTM with two results in each cell; a sample is (tree, class), a tree a word or a pair of trees."""
+    """A Tree-LSTM; a sample is (tree, class), a tree a word or a pair of trees."""
     words = sym.Embedding(sym.var("word"), input_dim=WORDS, output_dim=width, name="words")
     i, o, u = sym.SliceChannel(dense(words, 3 * width, "leaf"), num_outputs=3)
     c = sym.sigmoid(i) * sym.tanh(u)
@@ -115,7 +115,7 @@ def alone(net: mx.dynamic.Network, samples: Sequence[Any]) -> tuple[np.ndarray, 
 
 
 def agrees(net: mx.dynamic.Network, samples: Sequence[Any], tolerance: float = 1e-5) -> None:
-    """Assert that a mini-batch gives what its samples give alone; compared with the largest number of each."""
+    """Assert that a mini-batch gives what its samples give alone, beside the largest number of each array."""
     results = net.forward_backward(samples).asnumpy()
     batched = gradients(net)
     expected, single = alone(net, samples)

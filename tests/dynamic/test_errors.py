@@ -19,8 +19,8 @@ def cell(symbol, **options):
     [
         (lambda x: x - sym.mean(x, axis=0, keepdims=True).broadcast_like(x), "'mean.*mixes nodes"),
         (lambda x: sym.sum(x), "mixes nodes"),
-        (lambda x: sym.transpose(x), "first axis must be that of the nodes"),
-        (lambda x: sym.BatchNorm(x), "mixes nodes|keeps states"),
+        (lambda x: sym.transpose(x), "makes .* of 2 nodes and .* of 3: the first axis"),
+        (lambda x: sym.BatchNorm(x), "BatchNorm .*keeps states"),
     ],
 )
 def test_a_cell_that_mixes_nodes_is_refused(symbol, message):
@@ -29,7 +29,7 @@ def test_a_cell_that_mixes_nodes_is_refused(symbol, message):
 
 
 def test_a_cell_whose_rows_depend_on_each_other_is_found_by_its_numbers():
-    with pytest.raises(mx.DefinitionError, match="depends on the other nodes"):
+    with pytest.raises(mx.DefinitionError, match=r"softmax .*depends on the other nodes"):
         cell(sym.softmax(dense(sym.var("x"), WIDTH, "fc"), axis=0))
 
 
@@ -43,7 +43,7 @@ def test_an_input_that_the_symbol_lacks_is_named():
 
 
 def test_a_cell_outside_of_a_network_cannot_be_called():
-    with pytest.raises(mx.MXLiteError, match="'cell' is in no mx.dynamic.Network"):
+    with pytest.raises(mx.MXLiteError, match=r"'cell' is in no mx\.dynamic\.Network"):
         cell(sym.tanh(sym.var("x")))(1)
 
 
@@ -61,11 +61,15 @@ V = np.ones(2, "float32")
 @pytest.mark.parametrize(
     ("of", "error", "message"),
     [
-        (lambda f, s, x: s(), mx.ArgumentError, "'short' takes 1 operands, x, got 0"),
+        (lambda f, s, x: s(), mx.ArgumentError, "'short' of x> takes 1 operands, got 0"),
         (lambda f, s, x: s(V), mx.ArgumentError, "'x' must be a result of a cell"),
         (lambda f, s, x: s(0), mx.ArgumentError, "'x' must be a result of a cell, got 0"),
         (lambda f, s, x: s(99), mx.ArgumentError, "'x' must be a result of a cell in the same mini-batch"),
-        (lambda f, s, x: s(s(f(V))), mx.ShapeError, r"'short': 'x' must be a row of \(6,\).*got one of \(2,\)"),
+        (
+            lambda f, s, x: s(s(f(V))),
+            mx.ShapeError,
+            r"'short': 'x' must be a row of \(6,\).*got one of \(2,\)",
+        ),
         (lambda f, s, x: f(np.ones(3)), mx.ShapeError, r"'first': 'v' must be \(2,\) of float32"),
         (lambda f, s, x: None, mx.ArgumentError, "must return results of cells"),
         (lambda f, s, x: [f(V), s(f(V))], mx.ShapeError, "must return results of one shape"),

@@ -7,7 +7,19 @@ import pytest
 
 import mxlite as mx
 
-from .oracle import agrees, alone, close, dense, gradients, initialize, loss_cell, sym, tree_network, trees, WIDTH
+from .oracle import (
+    agrees,
+    alone,
+    close,
+    dense,
+    gradients,
+    initialize,
+    loss_cell,
+    sym,
+    tree_network,
+    trees,
+    WIDTH,
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +36,9 @@ def test_a_level_wider_than_the_batch_runs_in_several(net):
     narrow = tree_network(max_batch=3)
     samples = trees(6)
     agrees(narrow, samples)
-    close(narrow.forward_backward(samples).asnumpy(), net.forward_backward(samples).asnumpy(), 1e-6, "results")
+    close(
+        narrow.forward_backward(samples).asnumpy(), net.forward_backward(samples).asnumpy(), 1e-6, "results"
+    )
 
 
 def test_a_loss_waits_for_the_last_level_so_that_all_losses_run_together(net):
@@ -168,7 +182,9 @@ def test_a_trainer_learns_the_classes_of_trees():
 
 
 def dropout_network():
-    dropped = sym.Dropout(sym.tanh(dense(sym.concat(sym.var("x"), sym.var("h"), dim=1), WIDTH, "step")), p=0.5)
+    dropped = sym.Dropout(
+        sym.tanh(dense(sym.concat(sym.var("x"), sym.var("h"), dim=1), WIDTH, "step")), p=0.5
+    )
     cell = mx.dynamic.Cell("step", dropped, {"h": WIDTH}, {"x": (3,)})
 
     def of(sample):

@@ -55,7 +55,9 @@ def test_more_nodes_than_planned_are_refused_with_their_number_and_bytes():
     large = [(((0, 1), (2, 3)), 0)] * 3
     net.forward_backward(large[:2])
     there = {n: p.grad().asnumpy().copy() for n, p in net.collect_params().items()}
-    with pytest.raises(mx.MemoryBudgetError, match="12 nodes of cell 'leaf', and the plan has room for 8") as caught:
+    with pytest.raises(
+        mx.MemoryBudgetError, match="12 nodes of cell 'leaf', and the plan has room for 8"
+    ) as caught:
         net.forward_backward(large)
     error = caught.value
     assert error.budget_bytes == net.planned_bytes < error.least_feasible_bytes
