@@ -46,7 +46,7 @@ class BoundCell:
         whole = {**self._of, **dict(zip(cut.outputs, slices)), **fixed, **ends}
         arena, state = arrays.arena, arrays.state if kernels.draws else None
 
-        self.constant = kernels.constant.link(fixed.__getitem__, arena, None, True)
+        self._constant = kernels.constant.link(fixed.__getitem__, arena, None, True)
         self._forward = {
             (n, train): part.link(here.__getitem__, arena, state, train)
             for train in ((True, False) if kernels.draws else (True,))
@@ -83,16 +83,15 @@ class BoundCell:
             for e, x in whole.items()
             if e in read and e in cut.moving and e not in cut.heads and e not in slots
         ]
-        self._padded_back = [x for *_, x in (*self._gathered_back, *self._loaded)] + [
-            h[3] for h in self._heads
+        self._padded_back = [x for *_, x in (*self._gathered_back, *self._loaded)]
+        self._padded_back += [into for _, _, _, into, _, _ in self._heads]
+        rising = [
+            (arrays.gradients[kind][at : at + limit], staged[cut.gradients[name]])
+            for at, (name, kind) in zip(places.gradients[number], cell.states.items())
+            if at is not None
         ]
-        rising = []
-        for k, (name, kind) in enumerate(cell.states.items()):
-            if (base := places.gradients[number][k]) is not None:
-                rising.append((arrays.gradients[kind][base : base + limit], staged[cut.gradients[name]]))
         made = [(x, staged[e]) for e, x in self._of.items() if e in kernels.backward[1].makes]
         self._made_back = [*rising, *made]
-        self.has_backward = bool(self._made_back or self._heads)
         # The same of total.
         read = kernels.reads(kernels.total)
         self._states_whole = [(*slots[e], self._of[e]) for e in slots if e in read]
@@ -105,10 +104,12 @@ class BoundCell:
         self.weight_bytes = sum(x.nbytes for e, x in fixed.items() if e in read and x.ndim > 1)
 
     def begin(self, rows: Sequence[Indices], data: Sequence[np.ndarray], count: int) -> None:
-        """Take the rows of states and the data of a mini-batch."""
+        """Take the rows and data of a mini-batch, and compute what depends on parameters alone."""
         self._rows, self._count = rows, count
         for target, values in zip(self._of.values(), data):  # data come first
             target[:count] = values
+        for call in self._constant:
+            call()
 
     def forward(self, run: Run, train: bool, keep: bool) -> None:
         """Compute the results of some nodes, and with `keep` save what backward reads."""

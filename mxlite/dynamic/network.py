@@ -113,8 +113,8 @@ class Network:
             if any(p.list_ctx() != [cpu()] for p in self._params.values()):
                 raise DeviceError("mx.dynamic runs on the CPU; net.initialize() puts the parameters there.")
             self._program = None  # so that the old and the new block never exist together
-            kinds = self._tape.kinds
-            plan = plan_within(self.cells, kinds, self._params, self._asked, self._most, self.budget)
+            kinds, parameters = self._tape.kinds, dict(self._params.items())
+            plan = plan_within(self.cells, kinds, parameters, self._asked, self._most, self.budget)
             self._program = Program(plan)
         return self._program
 

@@ -115,10 +115,8 @@ class Arrays:
         block[:] = 0
         kept, constants = places._kept, places._constants
         pieces = [*places._pools, *(p for group in (*kept, *constants) for p in group), *places._sums]
-        rest: list[Piece] = [((n,), _BYTE) for n in (places.staging, places.adding, places.arena)] + [
-            ((2,), _STATE)
-        ]
-        taken = iter(carve(block, [*pieces, *rest]))
+        rest: list[Piece] = [((n,), _BYTE) for n in (places.staging, places.adding, places.arena)]
+        taken = iter(carve(block, [*pieces, *rest, ((2,), _STATE)]))
         self.results = {kind: next(taken) for kind in places.lengths}
         self.gradients = {kind: next(taken) for kind in places.gradient_lengths}
         self.of: list[dict[Entry, Any]] = [{e: next(taken) for e in entries} for entries in places.kept]

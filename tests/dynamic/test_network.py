@@ -181,6 +181,48 @@ def test_a_trainer_learns_the_classes_of_trees():
     assert losses[-1] < 0.1 * losses[0]
 
 
+def test_parameters_may_meet_operators_before_they_meet_nodes():
+    weight = sym.tanh(sym.var("w_weight", shape=(WIDTH, WIDTH)))
+    scale = sym.sigmoid(sym.var("scale_gamma", shape=(1, WIDTH)))
+    fixed = sym.broadcast_mul(sym.dot(sym.var("x"), weight), scale)
+    step = mx.dynamic.Cell("step", sym.broadcast_add(fixed, sym.ones((1, WIDTH))), {"x": WIDTH})
+    start = mx.dynamic.Cell("start", sym.tanh(dense(sym.var("v"), WIDTH, "start")), data={"v": 2})
+    loss = loss_cell()
+
+    def of(sample):
+        h = start(sample)
+        for _ in range(int(sample[0])):
+            h = step(h)
+        return loss(h, 1)
+
+    net = mx.dynamic.Network(of, [start, step, loss], 12)
+    initialize(net)
+    assert net.plan.breakdown["constants"]
+    agrees(net, [np.array([n, 0.5], "float32") for n in (0, 3, 1, 2)])
+
+
+def test_a_row_may_be_several_rows_inside_of_a_cell_and_states_may_pass_through():
+    parts = dense(sym.reshape(sym.var("x"), (-1, WIDTH // 2)), WIDTH // 2, "part")
+    joined = sym.tanh(sym.LayerNorm(sym.reshape(parts, (-1, WIDTH)), name="norm"))
+    x = sym.var("y")
+    step = mx.dynamic.Cell("step", sym.Group([joined + x, x]), {"x": WIDTH, "y": WIDTH})
+    start = mx.dynamic.Cell("start", dense(sym.var("v"), WIDTH, "start"), data={"v": (2, 2)})
+    loss = loss_cell()
+
+    def of(sample):
+        h, before = start(sample[0]), of.zero
+        for _ in sample[1:]:
+            h, before = step(h, before)
+        last = step(before, h)
+        return [loss(last[0], 0), loss(last[1], 2)]
+
+    net = mx.dynamic.Network(of, [start, step, loss], 20)
+    of.zero = net.zeros(WIDTH)
+    initialize(net)
+    rng = np.random.default_rng(0)
+    agrees(net, [rng.uniform(-1, 1, (n, 2, 2)).astype("float32") for n in (1, 4, 2)])
+
+
 def dropout_network():
     dropped = sym.Dropout(
         sym.tanh(dense(sym.concat(sym.var("x"), sym.var("h"), dim=1), WIDTH, "step")), p=0.5
