@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..graph import Entry
 from .cell import Cell, Kind
-from .kernels import CellKernels
+from .kernels import CellKernels, SizedPart
 from .places import Arrays, Places
 from .schedule import Arrivals, Indices, Run
 from .sizes import padded
@@ -47,19 +48,17 @@ class BoundCell:
         arena, state = arrays.arena, arrays.state if kernels.draws else None
 
         self._constant = kernels.constant.link(fixed.__getitem__, arena, None, True)
-        self._forward = {
-            (n, train): part.link(here.__getitem__, arena, state, train)
-            for train in ((True, False) if kernels.draws else (True,))
-            for n, part in kernels.forward.items()
-            if n <= limit
-        }
+
+        def linked(parts: Mapping[int, SizedPart], arrays: Mapping[Entry, Any], train: bool) -> Any:
+            return {
+                n: p.link(arrays.__getitem__, arena, state, train) for n, p in parts.items() if n <= limit
+            }
+
         self._draws = kernels.draws
-        self._backward = {
-            n: p.link(here.__getitem__, arena, state, True) for n, p in kernels.backward.items() if n <= limit
-        }
-        self._total = {
-            n: p.link(whole.__getitem__, arena, None, True) for n, p in kernels.total.items() if n <= limit
-        }
+        modes = (True, False) if kernels.draws else (True,)  # only cells that draw differ in training
+        self._forward = {train: linked(kernels.forward, here, train) for train in modes}
+        self._backward = {train: linked(kernels.backward, here, train) for train in modes}
+        self._total = linked(kernels.total, whole, True)
 
         # What forward reads and makes: (slot, pool, staged), (kept, staged).
         read = kernels.reads(kernels.forward)
@@ -122,8 +121,9 @@ class BoundCell:
         if size > n:
             for into in self._padded:
                 into[n:size] = 0
-        self._state[:] = draw
-        for call in self._forward[size, train or not self._draws]:
+        if self._draws:
+            self._state[:] = draw
+        for call in self._forward[train or not self._draws][size]:
             call()
         for target, source in self._results:
             target[start:stop] = source[:n]
@@ -131,7 +131,7 @@ class BoundCell:
             for target, source in self._saved:
                 target[start:stop] = source[:n]
 
-    def backward(self, run: Run, arrivals: Mapping[Kind, Arrivals], outer: Outer) -> None:
+    def backward(self, run: Run, train: bool, arrivals: Mapping[Kind, Arrivals], outer: Outer) -> None:
         """Compute the gradients of the states of some nodes, and of what meets parameters."""
         _, start, stop, draw = run
         n, size = stop - start, padded(stop - start)
@@ -149,8 +149,9 @@ class BoundCell:
         if size > n:
             for into in self._padded_back:
                 into[n:size] = 0
-        self._state[:] = draw
-        for call in self._backward[size]:
+        if self._draws:
+            self._state[:] = draw
+        for call in self._backward[train or not self._draws][size]:
             call()
         for target, source in self._made_back:
             target[start:stop] = source[:n]

@@ -61,7 +61,7 @@ class Cell:
         return f"<Cell {self.name!r} of {', '.join((*self.states, *self.data))}>"
 
     def _refuse(self, *operands: Any) -> Any:
-        raise StateError(f"Cell {self.name!r} is in no mx.dynamic.Network yet, which records its calls.")
+        raise StateError(f"Cell {self.name!r} is called outside of the function of an mx.dynamic.Network.")
 
 
 def _kinds(what: str, given: Mapping[str, Any] | None) -> dict[str, Kind]:

@@ -75,10 +75,8 @@ class CellKernels:
         with self._backend.running(self._backend.threads()):
             for n in level:
                 if n not in self.forward:
-                    self.forward[n], self.backward[n] = (
-                        self._made(cut.forward, n),
-                        self._made(cut.backward, n),
-                    )
+                    self.forward[n] = self._made(cut.forward, n)
+                    self.backward[n] = self._made(cut.backward, n)
             for n in total:
                 if n not in self.total:
                     self.total[n] = self._made(cut.total, n)
@@ -87,8 +85,8 @@ class CellKernels:
         """The entries that any of these parts reads."""
         return dict.fromkeys(e for p in parts.values() for e in p.reads)
 
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of the largest part's temporaries."""
-        every = (self.constant, *self.forward.values(), *self.backward.values(), *self.total.values())
-        return max(p.nbytes for p in every)
+    def arena_bytes(self, level: int, total: int) -> int:
+        """Bytes of the largest part's temporaries, for `level` nodes that run together and `total` in all."""
+        levels = (p for parts in (self.forward, self.backward) for p in parts.values() if p.count <= level)
+        totals = (p for p in self.total.values() if p.count <= total)
+        return max(p.nbytes for p in (self.constant, *levels, *totals))

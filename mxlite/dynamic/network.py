@@ -53,6 +53,7 @@ class Network:
         max_nodes: int | Mapping[str, int] | None = None,
         memory_budget: int | str | None = None,
         max_batch: int = MOST,
+        params: ParameterDict | None = None,
     ) -> None:
         self._function = wanted_function("Network: function", function)
         self.cells: list[Cell] = list(wanted("Network: cells", cells, "a list of Cells", has=("__iter__",)))
@@ -63,9 +64,7 @@ class Network:
             raise ArgumentError(f"Network: cells must have names of their own, got {names}.")
         kinds = [kind for c in self.cells for kind in (*c.outputs, *c.states.values())]
         self._tape = Tape(self.cells, list(dict.fromkeys(kinds)))
-        for cell, record in zip(self.cells, self._tape.recorders):
-            cell.record = record
-        self._params = ParameterDict()
+        self._params = ParameterDict() if params is None else params
         for cell in self.cells:
             inputs = [Variable(n) for n in (*cell.states, *cell.data)]
             self._params.update(SymbolBlock(cell.symbol, inputs, self._params).collect_params())
@@ -172,7 +171,7 @@ class Network:
 
     def _record(self, samples: Iterable[Any]) -> list[Handle]:
         function = self._function
-        with no_collection():  # handles are many, and have no cycles
+        with self._tape.recording(), no_collection():  # handles are many, and have no cycles
             return self._tape.returned([function(sample) for sample in samples])
 
     def _recorded(self, samples: Iterable[Any], training: bool, backward: bool) -> tuple[Program, Schedule]:
@@ -198,12 +197,12 @@ class _Recorded(autograd.Function):
         self._net, self._samples = net, samples
 
     def forward(self, token: NDArray) -> NDArray:
-        training = autograd.is_training()
-        self._program, self._call = self._net._recorded(self._samples, training, backward=True)
-        return self._program.forward(self._call, training)
+        self._training = autograd.is_training()
+        self._program, self._call = self._net._recorded(self._samples, self._training, backward=True)
+        return self._program.forward(self._call, self._training)
 
     def backward(self, head: NDArray) -> None:
-        self._program.backward(self._call, head)
+        self._program.backward(self._call, self._training, head)
 
 
 def _limits(names: Sequence[str], given: int | Mapping[str, int]) -> list[int]:

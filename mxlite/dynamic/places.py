@@ -82,7 +82,7 @@ class Places:
         self._added: dict[Kind, list[Piece]] = {kind: [((width, *kind[0]), kind[1])] * 2 for kind in kinds}
         self.staging = max(map(scratch_bytes, self._staged))
         self.adding = max(map(scratch_bytes, self._added.values()))
-        self.arena = max(k.arena_bytes for k in kernels)
+        self.arena = max(k.arena_bytes(min(most, n), n) for k, n in zip(kernels, limits))
 
     @property
     def breakdown(self) -> dict[str, int]:

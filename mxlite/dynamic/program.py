@@ -82,8 +82,8 @@ class Program:
         self._versions = [v.pushes for v in self._reads]
         return result
 
-    def backward(self, call: Schedule, head: NDArray) -> None:
-        """The gradients of the parameters, by those of the results, after `forward`."""
+    def backward(self, call: Schedule, train: bool, head: NDArray) -> None:
+        """The gradients of the parameters, by those of the results, after a `forward` in the same mode."""
         if self._last is not call:
             raise StateError(
                 "backward needs the values of its forward pass; the network has run again since."
@@ -93,7 +93,9 @@ class Program:
                 "A parameter has been written between the network's forward and its backward pass."
             )
         self._last = None
-        self._push(partial(self._backward, call, head.storage), (head.var,), self._writes, "dynamic backward")
+        self._push(
+            partial(self._backward, call, train, head.storage), (head.var,), self._writes, "dynamic backward"
+        )
         self._note_gradients()
 
     def forward_backward(self, call: Schedule) -> NDArray:
@@ -103,7 +105,7 @@ class Program:
 
         def run() -> None:
             self._forward(call, True, result.storage)
-            self._backward(call, None)
+            self._backward(call, True, None)
 
         self._push(run, (), (result.var, *self._writes), "dynamic step")
         self._note_gradients()
@@ -129,13 +131,13 @@ class Program:
                 self._cells[run.cell].forward(run, train, keep)
             self._arrays.results[call.kind].take(call.returned, 0, result, "clip")
 
-    def _backward(self, call: Schedule, head: Any) -> None:
+    def _backward(self, call: Schedule, train: bool, head: Any) -> None:
         assert call.arrivals is not None
         outer = Outer(call.kind, call.returned, self.plan.places.lengths[call.kind], head)
         written: set[str] = set()
         with self._backend.running(self._threads), np.errstate(all="ignore"):
             for run in reversed(call.runs):
-                self._cells[run.cell].backward(run, call.arrivals, outer)
+                self._cells[run.cell].backward(run, train, call.arrivals, outer)
             for cell, count in zip(self._cells, call.counts):
                 if count:
                     cell.total()

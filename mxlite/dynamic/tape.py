@@ -6,7 +6,8 @@ it checks little; what was recorded is checked as arrays, for all nodes at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -43,8 +44,20 @@ class Tape:
         self.levels: list[int] = []
         self.cells: list[int] = []
         self.columns = [Columns(len(c.data)) for c in cells]
-        self.recorders = [self._recorder(i, c) for i, c in enumerate(cells)]
+        self._recorders = [(c, self._recorder(i, c)) for i, c in enumerate(cells)]
         self.clear()
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Inside, calls of the cells are recorded here."""
+        before = [cell.record for cell, _ in self._recorders]
+        for cell, recorder in self._recorders:
+            cell.record = recorder
+        try:
+            yield
+        finally:
+            for (cell, _), record in zip(self._recorders, before):
+                cell.record = record
 
     def clear(self) -> None:
         """Forget all calls."""

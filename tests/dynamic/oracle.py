@@ -40,7 +40,7 @@ def tree_network(width: int = WIDTH, **options: Any) -> mx.dynamic.Network:
     def states_of(t: Any) -> Any:
         return leaf(t) if isinstance(t, int) else join(*states_of(t[0]), *states_of(t[1]))
 
-    options.setdefault("max_nodes", 64)
+    options = {"max_nodes": 64, "max_batch": 8} | options  # few sizes are made quickly
     net = mx.dynamic.Network(lambda s: loss(states_of(s[0])[0], s[1]), [leaf, join, loss], **options)
     initialize(net)
     return net

@@ -32,8 +32,9 @@ def test_a_batch_of_trees_gives_what_each_tree_gives_alone(net, count):
     agrees(net, trees(count, seed=count))
 
 
-def test_a_level_wider_than_the_batch_runs_in_several(net):
+def test_a_level_wider_than_the_batch_runs_in_several():
     narrow = tree_network(max_batch=3)
+    net = tree_network(max_batch=64)
     samples = trees(6)
     agrees(narrow, samples)
     close(
@@ -46,9 +47,12 @@ def test_a_loss_waits_for_the_last_level_so_that_all_losses_run_together(net):
     assert sum(run.cell == 2 for run in call.runs) == 1 == call.levels[2]
 
 
-def test_weights_are_read_once_for_each_level_in_which_a_cell_has_nodes(net):
+def test_weights_are_read_once_for_each_level_in_which_a_cell_has_nodes():
+    net = tree_network(max_batch=64)
     _, call = net._recorded(trees(9), True, True)
     assert [sum(run.cell == i for run in call.runs) for i in range(3)] == list(call.levels)
+    read, once = net.weight_bytes(trees(9))
+    assert read == once > 0
 
 
 def shared_network(**options):
@@ -68,7 +72,7 @@ def shared_network(**options):
         out.append(mix(out[-1], hub))
         return [loss(r, i % 3) for i, r in enumerate(out)]
 
-    net = mx.dynamic.Network(of, [first, mix, loss], 28, **options)
+    net = mx.dynamic.Network(of, [first, mix, loss], 28, max_batch=8, **options)
     initialize(net)
     return net
 
@@ -95,7 +99,7 @@ def chain_network():
             found.append(h)
         return found
 
-    net = mx.dynamic.Network(of, [cell], 16)
+    net = mx.dynamic.Network(of, [cell], 16, max_batch=8)
     of.zero = net.zeros(WIDTH)
     initialize(net)
     return net
@@ -235,7 +239,7 @@ def dropout_network():
             h = cell(h, x)
         return h
 
-    net = mx.dynamic.Network(of, [cell], 64)
+    net = mx.dynamic.Network(of, [cell], 64, max_batch=8)
     of.zero = net.zeros(WIDTH)
     initialize(net)
     return net
@@ -257,3 +261,41 @@ def test_dropout_draws_anew_for_each_node_and_backward_draws_the_same():
     assert (net.forward_backward(samples).asnumpy() == out).all()
     whole = net(samples).asnumpy()
     assert (whole == whole[0]).all() and whole.all()
+
+
+def test_gradients_of_inference_are_those_without_dropout():
+    net = dropout_network()
+    samples = [np.ones((2, 3), "float32")] * 5
+    with mx.autograd.record(train_mode=False):
+        states = net(samples)
+    states.backward()
+    found = gradients(net)["step_weight"]
+    weight, bias = (net.collect_params()[n].data().asnumpy() for n in ("step_weight", "step_bias"))
+    x, h, seen = np.ones(3), np.zeros(WIDTH), []
+    for _ in range(2):
+        seen.append(np.concatenate([x, h]))
+        h = np.tanh(weight @ seen[-1] + bias)
+        seen.append(h)
+    d = 1 - seen[3] ** 2
+    expected = np.outer(d, seen[2])
+    expected += np.outer((weight[:, 3:].T @ d) * (1 - seen[1] ** 2), seen[0])
+    close(found, 5 * expected, 1e-5, "gradient")
+
+
+def test_two_networks_may_share_cells_and_parameters():
+    net = tree_network(max_nodes=16)
+    leaf, join, loss = net.cells
+    other = mx.dynamic.Network(
+        lambda pair: join(*leaf(pair[0]), *leaf(pair[1]))[0], [leaf, join], 8, params=net.collect_params()
+    )
+    samples = trees(2, 4)
+    before = net(samples).asnumpy()
+    assert other([(1, 2), (3, 4), (1, 2)]).shape == (3, WIDTH)
+    assert (net(samples).asnumpy() == before).all()
+    net.collect_params()["leaf_bias"].set_data(mx.nd.ones(3 * WIDTH))
+    assert (net(samples).asnumpy() != before).any()
+    agrees(net, samples)
+    first = other([(1, 2)]).asnumpy()
+    net.collect_params()["leaf_bias"].set_data(mx.nd.zeros(3 * WIDTH))
+    assert (other([(1, 2)]).asnumpy() != first).any()
+    assert loss.record == loss._refuse

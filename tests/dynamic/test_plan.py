@@ -41,10 +41,10 @@ def test_a_pass_allocates_no_rows():
     _, call = net._recorded(samples, True, True)
     result = np.empty(len(call.returned), "float32")
     net.program._forward(call, True, result)
-    net.program._backward(call, None)
+    net.program._backward(call, True, None)
     tracemalloc.start()
     net.program._forward(call, True, result)
-    net.program._backward(call, None)
+    net.program._backward(call, True, None)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5 * width * 4  # a few indices and views; no more than five rows
@@ -77,9 +77,9 @@ def test_a_budget_that_is_too_small_names_what_is_needed_and_that_works():
 
 
 def test_a_budget_alone_gives_as_many_nodes_as_fit():
-    exact = tree_network(max_nodes=20, max_batch=16)
+    exact = tree_network(max_nodes=20)
     budget = exact.planned_bytes + 64
-    found = tree_network(max_nodes=None, memory_budget=budget, max_batch=16)
+    found = tree_network(max_nodes=None, memory_budget=budget)
     assert found.max_nodes == exact.max_nodes and found.planned_bytes == exact.planned_bytes
     with pytest.raises(mx.MemoryBudgetError, match="one node of each cell"):
         _ = tree_network(max_nodes=None, memory_budget=1000).planned_bytes
@@ -87,7 +87,7 @@ def test_a_budget_alone_gives_as_many_nodes_as_fit():
 
 def test_random_trees_stay_inside_the_budget_and_right():
     budget = 50_000
-    net = tree_network(max_nodes=None, memory_budget=budget, max_batch=8)
+    net = tree_network(max_nodes=None, memory_budget=budget)
     most = net.max_nodes["leaf"]
     refused = 0
     for seed in range(60):
