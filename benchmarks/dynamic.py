@@ -58,7 +58,9 @@ class Measured:
     facts: Mapping[str, float]
 
 
-def measure(net: str, batch: int, workers: Mapping[str, Worker], rounds: int, seconds: float) -> Measured:
+def measure(
+    net: str, batch: int, workers: Mapping[str, Worker], rounds: int, seconds: float, busy: bool
+) -> Measured:
     """One network in rounds in which the workers take turns."""
     losses = {name: w.ask(do="load", net=net, batch=batch) for name, w in workers.items()}
     for name, found in losses.items():
@@ -69,7 +71,7 @@ def measure(net: str, batch: int, workers: Mapping[str, Worker], rounds: int, se
     times: dict[str, list[float]] = {name: [] for name in workers}
     for r in range(rounds):
         for name in workers if r % 2 else reversed(workers):
-            times[name].append(workers[name].ask(do="time", seconds=seconds))
+            times[name].append(workers[name].ask(do="time", seconds=seconds, busy=busy))
     speeds = {name: Spread(tuple(t)) for name, t in times.items()}
     return Measured(net, batch, speeds, workers["mxlite"].ask(do="facts"))
 
@@ -105,6 +107,7 @@ def report(found: Sequence[Measured]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one short round, no result file")
+    parser.add_argument("--busy", action="store_true", help="seconds are those of CPU time")
     parser.add_argument("--nets", default=",".join(NETS), help="with commas between")
     parser.add_argument("--batches", default="1,16,64", help="samples in a step, with commas between")
     parser.add_argument("--rounds", type=int)
@@ -133,11 +136,12 @@ def main() -> None:
                 versions |= w.ask(do="versions") if name != "mxlite" else {}
             for batch in map(int, args.batches.split(",")):
                 print(f"{net}, {batch}", file=sys.stderr, flush=True)
-                found.append(measure(net, batch, workers, rounds, seconds))
+                found.append(measure(net, batch, workers, rounds, seconds, args.busy))
     text = heading("Networks that differ in every sample, on one thread", versions)
     if not dynet:
         text += f"- DyNet was not measured: {PEER_VARIABLE} does not name a Python that has it\n"
-    text += f"- rounds: {rounds} of {seconds:g} s for each library, alternated\n\n"
+    unit = "s of CPU time" if args.busy else "s"
+    text += f"- rounds: {rounds} of {seconds:g} {unit} for each library, alternated\n\n"
     write_page(text + report(found), output, "dynamic")
 
 

@@ -38,10 +38,11 @@ class RecursivePeer:
         self._at += 1
         return self._step(self._batches[self._at % len(self._batches)])
 
-    def time(self, seconds: float) -> float:
-        """Samples in a second of steps."""
-        start, count = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds or count == 0:
+    def time(self, seconds: float, busy: bool) -> float:
+        """Samples in a second of steps; `busy`: of this process's CPU time, whatever else runs."""
+        clock = time.process_time if busy else time.perf_counter
+        start, count = clock(), 0
+        while clock() - start < seconds or count == 0:
             self._next()
             count += len(self._batches[self._at % len(self._batches)])
-        return count / (time.perf_counter() - start)
+        return count / (clock() - start)

@@ -10,6 +10,7 @@ from ..backends import Backend
 from ..backends.control_flow.part import Part, Run
 from ..backends.rewrite import Stage, Step
 from ..graph import Entry, Node
+from ..ops.index.embedding import Embedding
 from .cut import Cut, Piece
 
 
@@ -29,6 +30,8 @@ class SizedPart:
         wanted = {e.node for n in graph.nodes for e in n.inputs} | {e.node for e in graph.outputs}
         graph = replace(graph, order=tuple(n for n in graph.nodes if n.op is not None or n in wanted))
         self.reads = [piece.was.get(Entry(n), Entry(n)) for n in graph.variables]
+        every = (e for n in graph.nodes if n.op is not Embedding for e in n.inputs)
+        self.whole = {piece.was.get(e, e) for e in every}  # what is not looked up by rows
         self.part = Part(backend, graph, graph.variables, streams)
         self.nbytes = self.part.nbytes
 
@@ -84,6 +87,10 @@ class CellKernels:
     def reads(self, parts: Mapping[int, SizedPart]) -> dict[Entry, None]:
         """The entries that any of these parts reads."""
         return dict.fromkeys(e for p in parts.values() for e in p.reads)
+
+    def weights(self) -> set[Entry]:
+        """The parameters and constants that forward reads as a whole."""
+        return {e for p in self.forward.values() for e in p.whole if e not in self.cut.moving}
 
     def arena_bytes(self, level: int, total: int) -> int:
         """Bytes of the largest part's temporaries, for `level` nodes that run together and `total` in all."""

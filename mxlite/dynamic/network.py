@@ -24,7 +24,7 @@ from .program import Program
 from .schedule import nodes_of, Schedule, schedule
 from .tape import Handle, Tape
 
-MOST = 512
+MOST = 1024
 """Nodes of a cell that run together, unless `max_batch` says otherwise."""
 
 

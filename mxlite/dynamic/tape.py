@@ -71,31 +71,42 @@ class Tape:
         """What a call of the cell does."""
         bits, levels, cells = self.bits, self.levels, self.cells
         columns = self.columns[number]
-        states, count, total = columns.states, len(cell.states), len(cell.states) + len(cell.data)
-        data = [column.append for column in columns.data]
+        count, total = len(cell.states), len(cell.states) + len(cell.data)
+        append_states = columns.states.extend
+        appends = [column.append for column in columns.data]
         others = range(1, len(cell.outputs))
+
+        def refused(operands: Sequence[Any]) -> ArgumentError:
+            if len(operands) != total:
+                return ArgumentError(f"{cell!r} takes {total} operands, got {len(operands)}.")
+            known = len(levels) << bits
+            pairs = zip(cell.states, operands)
+            name, wrong = next((n, x) for n, x in pairs if not isinstance(x, int) or x >= known)
+            return ArgumentError(
+                f"Cell {cell.name!r}: {name!r} must be a result of a cell in the same mini-batch, "
+                f"got {wrong!r}."
+            )
 
         def record(*operands: Any) -> Any:
             if len(operands) != total:
-                raise ArgumentError(f"{cell!r} takes {total} operands, got {len(operands)}.")
-            level = -1
-            try:
-                for handle in operands[:count]:
-                    at = levels[handle >> bits]
-                    if at > level:
-                        level = at
-            except (TypeError, IndexError):
-                name = next(n for n, x in zip(cell.states, operands) if x is handle)
-                raise ArgumentError(
-                    f"Cell {cell.name!r}: {name!r} must be a result of a cell in the same mini-batch, "
-                    f"got {handle!r}."
-                ) from None
+                raise refused(operands)
+            level = 0
+            if count:
+                states = operands[:count] if appends else operands
+                try:
+                    for handle in states:
+                        at = levels[handle >> bits]
+                        if at >= level:
+                            level = at + 1
+                except (TypeError, IndexError):
+                    raise refused(operands) from None
+                append_states(states)
             node = len(levels) << bits
-            levels.append(level + 1)
+            levels.append(level)
             cells.append(number)
-            states.extend(operands[:count])
-            for append, value in zip(data, operands[count:]):
-                append(value)
+            if appends:
+                for append, value in zip(appends, operands[count:]):
+                    append(value)
             if not others:
                 return Handle(node)
             return (Handle(node), *[Handle(node | i) for i in others])
