@@ -42,6 +42,17 @@ def test_a_level_wider_than_the_batch_runs_in_several():
     )
 
 
+@pytest.mark.parametrize(
+    "words", [17, 20]
+)  # sizes are 16, 18, 20: with 17 words leaves are padded, with 20 joins
+def test_what_a_larger_mini_batch_has_left_is_not_added(net, words):
+    chain = 0
+    for word in range(1, words):
+        chain = (chain, word % 9)
+    net.forward_backward(trees(10, seed=4))
+    agrees(net, [(chain, 1)])
+
+
 def test_a_loss_waits_for_the_last_level_so_that_all_losses_run_together(net):
     _, call = net._recorded(trees(7), True, True)
     assert sum(run.cell == 2 for run in call.runs) == 1 == call.levels[2]
