@@ -102,7 +102,7 @@ class BoundCell:
         read = kernels.weights()
         self.weight_bytes = sum(x.nbytes for e, x in fixed.items() if e in read)
 
-    def begin(self, rows: Sequence[Indices], data: Sequence[np.ndarray], count: int) -> None:
+    def begin(self, rows: Indices, data: Sequence[np.ndarray], count: int) -> None:
         """Take the rows and data of a mini-batch, and compute what depends on parameters alone."""
         self._rows, self._count = rows, count
         for target, values in zip(self._of.values(), data):  # data come first

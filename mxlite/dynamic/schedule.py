@@ -62,7 +62,7 @@ class Schedule:
     runs: tuple[Run, ...]
     counts: tuple[int, ...]
     levels: tuple[int, ...]
-    rows: tuple[list[Indices], ...]
+    rows: tuple[Indices, ...]
     data: tuple[list[np.ndarray], ...]
     arrivals: dict[Kind, Arrivals] | None
     returned: Indices
@@ -126,14 +126,16 @@ def schedule(
     rows = []
     for c, handles, order in zip(cells, states, orders):
         handles = handles[:, order] if c.states else handles
-        for k, (name, wanted) in enumerate(c.states.items()):
-            number = tape.kinds.index(wanted)
-            if np.any(bad := kind[handles[k]] != number):
-                found = tape.kinds[kind[handles[k, np.argmax(bad)]]]
-                raise ShapeError(
-                    f"Cell {c.name!r}: {name!r} must be a row of {said(wanted)}, got one of {said(found)}."
-                )
-        rows.append([row[handles[k]] for k in range(len(c.states))])
+        wanted = np.array([tape.kinds.index(k) for k in c.states.values()], np.int64)
+        there = kind[handles]
+        if (wrong := there != wanted[:, None]).any():
+            k, node = np.argwhere(wrong)[0]
+            name, found = list(c.states)[k], tape.kinds[there[k, node]]
+            raise ShapeError(
+                f"Cell {c.name!r}: {name!r} must be a row of {said(c.states[name])}, "
+                f"got one of {said(found)}."
+            )
+        rows.append(row[handles])
     kinds = np.unique(kind[returned])
     if len(kinds) != 1:
         raise ShapeError(
@@ -156,7 +158,7 @@ def schedule(
 
 
 def _arrivals(
-    cells: Sequence[Cell], places: Places, rows: Sequence[list[Indices]], counts: Sequence[int]
+    cells: Sequence[Cell], places: Places, rows: Sequence[Indices], counts: Sequence[int]
 ) -> dict[Kind, Arrivals]:
     found = {}
     for kind, length in places.lengths.items():
