@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from harness import heading, markdown, RESULTS, Spread, Worker
@@ -126,7 +127,7 @@ def main() -> None:
             if dynet:
                 options = ("--dynet-autobatch", "1", "--dynet-mem", "1024", "--dynet-seed", "1")
                 scripts["DyNet"] = (dynet, "dynet_recursive.py", *options)
-            if net == "tree":
+            if net == "tree" and find_spec("torch"):
                 scripts["PyTorch"] = (sys.executable, "torch_recursive.py")
             workers = {
                 name: stack.enter_context(Worker(python, str(HERE / "peers" / script), *more, env=ONE))

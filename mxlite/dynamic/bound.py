@@ -99,8 +99,8 @@ class BoundCell:
             x for e, x in whole.items() if e in read and e in cut.moving and not cut.is_gradient(e)
         ]
         self.trained = [n for n in cut.parameters if n in cut.gradients]
-        read = kernels.weights()
-        self.weight_bytes = sum(x.nbytes for e, x in fixed.items() if e in read)
+        weights = kernels.weights()
+        self.weight_bytes = sum(x.nbytes for e, x in fixed.items() if e in weights)
 
     def begin(self, rows: Indices, data: Sequence[np.ndarray], count: int) -> None:
         """Take the rows and data of a mini-batch, and compute what depends on parameters alone."""
