@@ -310,3 +310,35 @@ def test_two_networks_may_share_cells_and_parameters():
     net.collect_params()["leaf_bias"].set_data(mx.nd.zeros(3 * WIDTH))
     assert (other([(1, 2)]).asnumpy() != first).any()
     assert loss.record == loss._refuse
+
+
+class Join(mx.gluon.HybridBlock):
+    def __init__(self, **options):
+        super().__init__(**options)
+        with self.name_scope():
+            self.dense = mx.gluon.nn.Dense(WIDTH, activation="tanh", in_units=2 * WIDTH)
+
+    def hybrid_forward(self, F, left, right):
+        return self.dense(F.concat(left, right, dim=1))
+
+
+def test_a_hybrid_block_may_be_a_cell_and_bring_its_parameters():
+    block = Join(prefix="join_")
+    block.initialize()
+    join = mx.dynamic.Cell("join", block(sym.var("left"), sym.var("right")), {"left": WIDTH, "right": WIDTH})
+    leaf = mx.dynamic.Cell("leaf", sym.tanh(sym.var("x")), data={"x": WIDTH})
+
+    def state(tree):
+        return join(state(tree[0]), state(tree[1])) if isinstance(tree, tuple) else leaf(tree)
+
+    net = mx.dynamic.Network(state, [leaf, join], 8, params=block.collect_params())
+    a, b, c = rows_of(3)
+    found = net.forward_backward([(a, (b, c))]).asnumpy()
+    batched = gradients(net)
+    x, y, z = (mx.nd.tanh(mx.nd.array(r[None])) for r in (a, b, c))
+    with mx.autograd.record():
+        expected = block(x, block(y, z))
+    expected.backward()
+    close(found, expected.asnumpy(), 1e-6, "results")
+    for name, g in gradients(net).items():
+        close(batched[name], g, 1e-5, name)
