@@ -101,6 +101,7 @@ log = _log_names
 if _typing.TYPE_CHECKING:
     from . import (
         dist as dist,
+        dynamic as dynamic,
         executor as executor,
         formats as formats,
         gluon as gluon,
@@ -144,6 +145,7 @@ _LATER = {
     "callback": "module.watch.callback",
     "contrib": "module.contrib",
     "dist": "dist",
+    "dynamic": "dynamic",
     "executor": "executor",
     "Executor": "executor:Executor",
     "executor_manager": "module.executor_manager",

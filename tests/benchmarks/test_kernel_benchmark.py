@@ -105,3 +105,16 @@ def test_steps_of_gluon_are_those_of_pytorch_and_measured_beside_it(tmp_path):
     assert written.read_text(encoding="utf-8").strip() == out.strip()
     assert "other losses" not in out and out.count("geometric mean") == 3
     assert out.count(" 0 and ") == 4  # KiB of gradients that a whole step keeps
+
+
+@pytest.mark.torch
+def test_recursive_networks_have_the_losses_of_pytorch_and_are_measured_beside_it(tmp_path):
+    pytest.importorskip("torch")
+    short = ("--nets", "tree", "--batches", 3, "--rounds", 1, "--seconds", 0.001)
+    out = run(BENCHMARKS / "dynamic.py", *short, "--output", tmp_path, folder=tmp_path)
+    (written,) = tmp_path.glob("*-dynamic.md")
+    assert written.read_text(encoding="utf-8").strip() == out.strip()
+    head, row = section(out, "Speeds")
+    assert float(row[head.index("mxlite")].split()[0]) > 0
+    planned, measured = row[head.index("bytes")].split(" / ")
+    assert planned == measured and row[head.index("reads")] == "1.00"

@@ -33,7 +33,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PUBLIC = """
     ArgumentError attribute AttrScope autograd base BindError BudgetError callback context Context contrib
     core cpu cpu_pinned current_context DeferredInitializationError
-    DefinitionError DerivativeError DeviceError dist DTypeError engine
+    DefinitionError DerivativeError DeviceError dist DTypeError dynamic engine
     EngineError Executor executor_manager FileAccessError FileError FolderError format_bytes FormatError
     formats from_torch get_num_threads gluon gpu gpu_memory_info image img IndexingError init initializer
     io is_np_array

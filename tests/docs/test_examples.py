@@ -34,6 +34,7 @@ EXAMPLES = (
     "train_lstm",
     "train_bucketing_lstm",
     "train_transformer",
+    "train_syntax_trees",
 )
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ROOT}
 
@@ -196,3 +197,18 @@ def test_a_transformer_learns_inside_its_budget(tmp_path):
         if line.startswith(("Planned peak", "Measured peak"))
     )
     assert planned == measured <= 2 << 20
+
+
+def test_syntax_trees_of_functions_tell_their_package(tmp_path):
+    small = ("--functions", 1500, "--nodes", 40, "--width", 32, "--epochs", 6, "--budget", "8MiB")
+    out = run(tmp_path, "train_syntax_trees", *small)
+    planned, allocated = (
+        int(part.split()[1].replace(",", "")) for part in out.split("Planned", 1)[1].split("\n")[0].split(";")
+    )
+    assert planned == allocated <= 8 << 20
+    accuracy, common = (
+        float(x) for x in re.findall(r"(?:accuracy|package): ([0-9.]+)", out.splitlines()[-1])
+    )
+    assert accuracy > common + 0.08
+    refused = run(tmp_path, "train_syntax_trees", *small[:-1], "100KiB", code=2)
+    assert "nodes" in refused or "budget" in refused

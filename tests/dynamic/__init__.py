@@ -1,0 +1,1 @@
+"""mx.dynamic: recorded graphs of samples, in batches, inside a budget."""
