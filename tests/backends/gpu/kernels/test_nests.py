@@ -199,7 +199,7 @@ def test_whole_numbers_are_computed_with_64_bits(name):
             inputs = dict(zip(call.names()[0], case.inputs(dtype=dtype)))
         want, _ = call.execute(call.op, inputs)
         with kernels_of(BACKEND):
-            assert call.kernel(call.op).name == "cuda loop nest"
+            assert call.kernel(call.op).is_computed
             got, _ = call.execute(call.op, inputs)
         np.testing.assert_array_equal(got["out"], want["out"])
 
