@@ -16,3 +16,4 @@ from .request.bind_request import BindRequest as BindRequest
 from .request.hold import hold as hold
 from .run.arena import Arena as Arena
 from .run.program import Program as Program, step_order as step_order
+from .share import DeviceMemory as DeviceMemory
