@@ -6,6 +6,7 @@ from .bind import (
     expect as expect,
     GroupPlace as GroupPlace,
     memory_plan as memory_plan,
+    memory_plans as memory_plans,
     simple_bind as simple_bind,
 )
 from .executor import Executor as Executor

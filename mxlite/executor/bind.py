@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..backends import backend_of
-from ..core import current_context, DTypeError, parse_bytes, ShapeError
+from ..core import BindError, Context, current_context, DTypeError, parse_bytes, ShapeError
 from ..core.process.collection import no_collection
 from ..graph import LOSS_SCALE
 from ..graph.update import HISTORY
@@ -60,6 +60,12 @@ def memory_plan(request: BindRequest) -> MemoryPlan:
     """The plan that binding as `request` says would run; allocates no array."""
     planned, _ = Planning(Candidates.of_inputs(request)).run()
     return planned.train_plan
+
+
+def memory_plans(request: BindRequest) -> dict[Context, MemoryPlan]:
+    """The plan of each device; allocates no array."""
+    planned, _ = Planning(Candidates.of_inputs(request)).run()
+    return {one.asked.context: one.train_plan for one in planned.of_devices}
 
 
 def calibrate(request: BindRequest, *, again: bool = False, budgets: Sequence[int | str] = ()) -> Calibration:
@@ -224,6 +230,11 @@ def bind(
     for name, grad in grads.items():
         if grad.shape != given[name].shape:
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
+        if request.devices.are_several and grad.context != given[name].context:
+            raise BindError(
+                f"args_grad: {name!r} is on {given[name].context}, its gradient on {grad.context}: a "
+                f"gradient lies where its argument is."
+            )
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
     sparse = SparseGradients(grads, requests)

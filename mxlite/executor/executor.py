@@ -31,8 +31,8 @@ from .request.modes import is_alike_in_training
 from .request.rates import Rates
 from .request.watch import Watch
 from .run.arena import Arena
-from .run.feed import Feed
 from .run.devices_program import DevicesProgram
+from .run.feed import Feed
 from .run.graph_program import GraphProgram, make_program
 from .run.program import Program
 from .run.storage import plan_in_errors
@@ -129,7 +129,7 @@ class Executor:
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """The plan of a training step (of inference, if nothing asks for a gradient), on the first of `devices`.
+        """The plan of a training step (of inference, if nothing asks for a gradient), that of `devices[0]`.
 
         While a view of a weight exists that inference keeps in another layout, the copy that
         this requires is included.
@@ -148,7 +148,7 @@ class Executor:
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes actually allocated on the first of `devices`: every array this executor owns, and the arena."""
+        """Bytes actually allocated on `devices[0]`: every array this executor owns, and the arena."""
         return self.shares[0].measured_bytes
 
     @property

@@ -102,7 +102,7 @@ class ExecutorGroup:
             self.of_devices[number].extra = extra
 
     def on(self, contexts: Sequence[Context]) -> list[ExecutorGroup]:
-        """The groups of the devices of one program, this one's first; missing ones are made, with its budget."""
+        """The groups of the devices of one program, which are made where they are missing."""
         self.peers += [ExecutorGroup() for _ in contexts[len(self.of_devices) :]]
         for peer, context in zip(self.peers, contexts[1:]):
             peer.lane, peer.budget = str(context), self.budget

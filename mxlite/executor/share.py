@@ -74,7 +74,7 @@ class Share:
         return held_bytes(list(self.arrays.values())) + self.outside_bytes + self.arena.measured_bytes
 
     def adopt(self, plan: MemoryPlan) -> None:
-        """Run `plan` on this device, another one for the same training step, from the next forward pass on."""
+        """Run `plan` on this device, another one for the same step, from the next forward pass on."""
         self.executor.adopt(plan, self.device)
 
     @property

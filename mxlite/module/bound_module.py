@@ -111,7 +111,7 @@ class BoundModule(BaseModule):
 
     @property
     def devices(self) -> list[DeviceMemory]:
-        """The plan of each context, or of each device of `group2ctxs`, and the bytes planned and allocated there.
+        """The plan of each context or device of `group2ctxs`, and the bytes planned and allocated there.
 
         `memory_plan`, `planned_bytes` and `measured_bytes` are those of the first, which owns the optimizer's
         states, too.

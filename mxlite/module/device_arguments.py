@@ -36,8 +36,9 @@ def contexts_of(context: Any) -> list[Context]:
 def groups_of(group2ctxs: Any, contexts: Sequence[Context]) -> dict[str, Context] | None:
     """The device of each group of nodes, of a module on one context; None without groups.
 
-    `group2ctxs` is a dict of names and devices, or lists of one device for each context, or a list of such dicts,
-    one for each context. BindError if they differ in length. On several contexts each program is on one device.
+    `group2ctxs` is a dict of names and devices, or lists of one device for each context, or a list of such
+    dicts, one for each context. BindError if they differ in length. On several contexts each program is on
+    one device.
     """
     if group2ctxs is None:
         return None
@@ -57,16 +58,16 @@ def groups_of(group2ctxs: Any, contexts: Sequence[Context]) -> dict[str, Context
             places = as_list(place)
             if len(places) not in (1, several):
                 raise BindError(
-                    f"Module: group2ctxs has {len(places)} devices for {name!r}: one for each of {several} contexts "
-                    f"are as many as it takes, or one for all."
+                    f"Module: group2ctxs has {len(places)} devices for {name!r}, where {several} contexts "
+                    f"take one each, or one for all."
                 )
             found[i][name] = wanted(
                 f"Module: group2ctxs[{name!r}]", places[i if len(places) > 1 else 0], "a device", Context
             )
             if several > 1 and found[i][name] != context:
                 raise BindError(
-                    f"Module: group2ctxs puts {name!r} on {found[i][name]} beside {context}: either groups are on "
-                    f"several devices, or batches are cut for several contexts, here {several}."
+                    f"Module: group2ctxs puts {name!r} on {found[i][name]} beside {context}. Either groups "
+                    f"are on several devices, or batches are cut for several contexts, here {several}."
                 )
     return found[0] if several == 1 else None
 

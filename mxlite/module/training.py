@@ -254,7 +254,8 @@ class Training:
             binding.group.extras = [{"optimizer": states.nbytes(of_device)} for of_device in beside]
             if self.ranks > 1:
                 weights = [binding.arg_dict[n] for n in trained]
-                binding.group.extra["staging"] = dist.Sums.nbytes_of(weights, self._compression)
+                staging = dist.Sums.nbytes_of(weights, self._compression)
+                binding.group.extra = {**binding.group.extra, "staging": staging}
             self.plan(binding)
 
     def borrow(self, other: Training) -> None:

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from ..memplan import Device, MemoryPlan, Ranks
 
 
+_PLANNED = (
+    "grad_req", "type_dict", "memory_budget", "optimizer", "strategy", "amp", "loss_scale", "device",
+    "offload", "records",
+)  # fmt: skip
+"""Options of `memory_plans` that are no shapes."""
+
+
 class Bindable:
     """The methods of `Symbol` that plan and bind; the executor's layer is above, so each imports it."""
 
@@ -73,6 +80,19 @@ class Bindable:
             records=records,
         )
         return memory_plan(request)
+
+    def memory_plans(
+        self, group2ctx: Mapping[str, Context], ctx: Context | None = None, **options: Any
+    ) -> dict[Context, MemoryPlan]:
+        """The plan of each device that `simple_bind` with this `group2ctx` would run; allocates no array.
+
+        `options` are shapes of inputs and what `memory_plan` takes, but for `ranks`. The devices may be GPUs,
+        also absent ones. Raises MemoryBudgetError, which names a device that has no plan within the budget.
+        """
+        from ..executor import BindRequest, memory_plans
+
+        asked = {n: options.pop(n) for n in _PLANNED if n in options}
+        return memory_plans(BindRequest(self.graph, ctx, options, group2ctx=group2ctx, **asked))
 
     def amp_types(
         self, amp: Any, type_dict: Mapping[str, Any] | None = None, **kwargs: Shape
@@ -163,9 +183,9 @@ class Bindable:
         number, or a `mx.memplan.Ranks`, which also says what joins them, and what they share.
         records: a file of measured schedules, as `mxlite tune` writes them: its kernels run in place of the
         default ones. Without it that of MXLITE_RECORDS, if there is one.
-        group2ctx: the device of each group of nodes (`mx.AttrScope(ctx_group="a")`). Nodes without a group are
-        where the first of their inputs is, arrays without one on `ctx`. Each device has a plan of its own, which
-        fits in `memory_budget`; `devices` of the executor shows them.
+        group2ctx: the device of each group of nodes (`mx.AttrScope(ctx_group="a")`). Nodes without a group
+        are where the first of their inputs is, arrays without one on `ctx`. Each device has a plan of its
+        own, which fits in `memory_budget`; `devices` of the executor shows them.
         stype_dict: as scripts for MXNet have it, if all is dense.
         """
         if stype_dict is not None:

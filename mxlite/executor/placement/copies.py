@@ -12,8 +12,8 @@ from .devices import Devices
 def with_copies(graph: Graph, devices: Devices) -> Graph:
     """A forward graph in which every node reads what is on its own device. O(inputs).
 
-    Each reader has a copy of its own, and so a gradient of its own: those are added up in the order in which one
-    device adds them, and have its bits. `parts_of` lets readers on one device share what arrives there.
+    Each reader has a copy of its own, and so a gradient of its own: those are added up in the order in which
+    one device adds them, and have its bits. `parts_of` lets readers on one device share what arrives there.
     """
     at, made, op = devices.of_nodes(graph), Rewriter(graph), find_op("_cross_device_copy")
     for node in made.walk():

@@ -56,13 +56,13 @@ class Devices:
 
     def check_runnable(self) -> None:
         """Raise BindError if a program cannot run on these devices: it can on one, or on several CPUs."""
-        for name, number in self.groups.items() if self.are_several else ():
+        for name, number in ((n, i) for n, i in self.groups.items() if i):
             devices = self.contexts[0], self.contexts[number]
             if any(c.device_type == "gpu" for c in devices):
                 raise BindError(
-                    f"group2ctx puts {name!r} on {devices[1]}, and the program is on {devices[0]}: a program runs on "
-                    f"one device, or on several CPUs such as cpu(0) and cpu(1). memory_plans tells what GPUs "
-                    f"would need."
+                    f"group2ctx puts {name!r} on {devices[1]}, and the program is on {devices[0]}: it can "
+                    f"run on one device, or on several CPUs such as cpu(0) and cpu(1). memory_plans tells "
+                    f"what GPUs would need."
                 )
 
     def of_group(self, node: Node) -> int | None:
@@ -99,8 +99,8 @@ class Devices:
                 if at[other] != at[node]:
                     here, there = self.contexts[at[node]], self.contexts[at[other]]
                     raise BindError(
-                        f"{state.name!r} is changed by {other.name!r} on {there} and by {node.name!r} on {here}: "
-                        f"a state lies on one device. Give each a state of its own, or one group to both."
+                        f"{state.name!r} is changed by {other.name!r} on {there} and by {node.name!r} on "
+                        f"{here}, but lies on one device. Give each a state of its own, or one group to both."
                     )
         return at | {state: at[node] for state, node in changed.items()}
 

@@ -5,9 +5,9 @@
     device 0     a    b   send     \\                 d
     device 1                     receive    c
 
-All parts are cut from one order of the step, so the transfers of a device are numbered in the order in which it
-has them, and each is placed where the first of its readers is. Variables that only backward reads, such as the
-rates of updates, come at its beginning: an update may then run as soon as its gradient is there.
+All parts are cut from one order of the step, so the transfers of a device are numbered in the order in which
+it has them, and each is placed where the first of its readers is. Variables that only backward reads, such as
+the rates of updates, come at its beginning: an update may then run as soon as its gradient is there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ...graph import Entry, Graph, Node, NoAttrs, Rewriter
+from ...graph import Entry, NoAttrs, Node, Rewriter
 from ...ops import find_op
 from ..plan.lower import drawing
 from ..plan.step import Copied, Key, PlannedStep

@@ -88,8 +88,8 @@ class Candidates:
     `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
     they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
     arrays that can be away. On several devices these are the steps of one of them, number `part`, and `first`
-    are those of device 0, of which all are cut. `knows_inputs`: whether arguments that are data are among those `given`, or
-    labels; else none is known to be a parameter, which stays from call to call.
+    are those of device 0, of which all are cut. `knows_inputs`: whether arguments that are data are among
+    those `given`, or labels; else none is known to be a parameter, which stays from call to call.
     """
 
     request: BindRequest

@@ -89,7 +89,7 @@ def shared_arrays(shared_exec: Executor, planned: Planned, inputs: set[str]) -> 
     for (_, name), array in found.items() if asked.devices.are_several else ():
         if array.context != asked.context:
             raise BindError(
-                f"shared_exec has {name!r} on {array.context}, but here its group puts it on {asked.context}: "
+                f"shared_exec has {name!r} on {array.context}, but here it would be on {asked.context}: "
                 f"bind both with one group2ctx."
             )
     return found

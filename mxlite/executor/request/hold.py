@@ -26,7 +26,8 @@ def hold(
     group2ctx: Mapping[str, Context] | None = None,
 ) -> Graph:
     """`graph` with all shapes and types, inferred from those of the inputs; the parameters and auxiliary
-    states that `group` lacks are created, all zero, on the devices of `group2ctx`. Nothing is lowered or planned.
+    states that `group` lacks are created, all zero, on the devices of `group2ctx`. Nothing is lowered or
+    planned.
 
     Raises what `simple_bind` raises for shapes and types.
     """

@@ -34,8 +34,8 @@ class Arena:
     when the next program is created; `generation` tells if a program is still up to date, `tenants`
     are told to drop theirs.
     `host_nbytes` more lie in host memory, for arrays that leave the device between forward and backward.
-    `lane` is the engine's device for the programs here, if they run on a CPU. `peers` are the arenas of the other
-    devices of a program on several.
+    `lane` is the engine's device for the programs here, if they run on a CPU. `peers` are the arenas of the
+    other devices of a program on several.
     """
 
     def __init__(self, backend: Backend, nbytes: int, host_nbytes: int = 0, lane: str = "cpu") -> None:

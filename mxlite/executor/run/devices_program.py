@@ -1,15 +1,15 @@
 """A step on several devices: the program of each, joined by the transfers between them.
 
-Each device has a plan, an arena and segments of its own, and its own workers of the engine. A transfer is a segment
-on both devices. Here its two ends are one operation, with the tags of both: it waits for what each device's plan
-says, and what either plan puts in those bytes later waits for it.
+Each device has a plan, an arena and segments of its own, and its own workers of the engine. A transfer is a
+segment on both devices. Here its two ends are one operation, with the tags of both: it waits for what each
+device's plan says, and what either plan puts in those bytes later waits for it.
 
     cpu(0)    segment 0    send 0               segment 2 ...
                               | one operation
     cpu(1)                 receive 0    segment 1 ...
 
-Everything is pushed in one order in which the segments of each program come in theirs. The engine runs whatever is
-ready, on all devices at once.
+Everything is pushed in one order in which the segments of each program come in theirs. The engine runs
+whatever is ready, on all devices at once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Joined:
 
 @dataclass(frozen=True)
 class _Push:
-    """One operation: `begins` are the devices whose first one it is, which wait for their arenas' former users."""
+    """One operation; it waits for the former users of the arenas of the devices that it `begins`."""
 
     run: Callable[[], None]
     held: tuple[Vars, Vars]
@@ -132,7 +132,7 @@ class DevicesProgram:
             raise
 
     def _merged(self, wanted: Sequence[Iterable[int]]) -> list[_Push]:
-        """These segments of each program in one order, with both ends of each transfer at once. O(segments)."""
+        """These segments of each program in one order, both ends of each transfer at once. O(segments)."""
         rest = [list(segments)[::-1] for segments in wanted]
         begun: set[int] = set()
         found: list[_Push] = []

@@ -29,6 +29,7 @@ from ...ops.shape.reshape import Move
 from ..plan.candidates import Planned
 from ..plan.lower import STAGING
 from ..plan.step import Key
+from .devices_program import DevicesProgram
 from .graph_segment import Told
 from .program import Program
 from .storage import staging_of
@@ -68,8 +69,9 @@ class Feed:
             if one.train.uses_rng or one.infer.uses_rng:
                 state = backend.array((2,), np.dtype(np.uint64))
             self.nbytes.append(0 if state is None else state.nbytes)
-            is_remote = state is not None and self._remote is not None
-            self.random.append(self._remote.random_state(state) if is_remote else state)
+            if state is not None and self._remote is not None:
+                state = self._remote.random_state(state)
+            self.random.append(state)
         self.renew(planned, arrays)
 
     def renew(self, planned: Planned, arrays: Mapping[Key, NDArray]) -> None:
@@ -83,7 +85,7 @@ class Feed:
         told, self._told = self._told, []
         return told
 
-    def draw(self, program: Program, again: bool = False) -> None:
+    def draw(self, program: Program | DevicesProgram, again: bool = False) -> None:
         """Give the program the random step that it draws from, if it does; `again`: that of the last pass."""
         if not program.lowered.uses_rng:
             return

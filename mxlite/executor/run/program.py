@@ -43,8 +43,8 @@ class Program:
     """A step that can be pushed: `push_forward`, then `push_backward`.
 
     `arrays` maps every key in `lowered.step.owned` to its array (an object with `storage` and `var`).
-    `states` are the nodes' own, shared by the programs of one executor, and those that both ends of a transfer
-    share, by its number.
+    `states` are the nodes' own, shared by the programs of one executor, and those that both ends of a
+    transfer share, by its number.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class Program:
 
     @property
     def transfers(self) -> dict[int, tuple[int, bool]]:
-        """The segments that are ends of transfers between devices: the number of each, and whether it receives."""
+        """The segments that are ends of transfers: the number of each, and whether it receives."""
         found: dict[int, tuple[int, bool]] = {}
         schedule = self.plan.schedule
         for g, segment in enumerate(self.segments):

@@ -11,9 +11,9 @@ from ...graph.opdef import Op
 class CrossDeviceCopy(Op):
     """The same array on another device, ``out = data``.
 
-    data: (...)  ->  out: (...), same shape and dtype. `source` and `target` number the devices of the step. Its
-    gradient is the copy back, which goes on at once: so gradients of what it copies are added up in the order in
-    which they are without it. No pass looks through it, so what passes join runs on one device.
+    data: (...)  ->  out: (...), same shape and dtype. `source` and `target` number the devices of the step.
+    Its gradient is the copy back, which goes on at once: so gradients of what it copies are added up in the
+    order in which they are without it. No pass looks through it, so what passes join runs on one device.
     """
 
     op_name = "_cross_device_copy"
