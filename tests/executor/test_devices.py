@@ -132,6 +132,35 @@ def test_states_are_where_they_are_changed_and_gradients_of_the_optimizer_where_
     same(trained(filled(alone)), trained(filled(executor)))
 
 
+@pytest.mark.parametrize("rule", [None, "sgd", "adam"])
+@pytest.mark.parametrize("kind", ["table", "csr"])
+def test_rows_that_a_gradient_reaches_are_known_across_devices(kind, rule):
+    """The weight and the results are on another device than the operator that touches rows alone."""
+    weight = mx.sym.Variable("w", stype="row_sparse", shape=(11, 8))
+    with group("b"):
+        if kind == "table":
+            data = mx.sym.Variable("data")
+            x = mx.sym.Embedding(data, weight, input_dim=11, output_dim=8, sparse_grad=True, name="table")
+        else:
+            x = mx.sym.dot(mx.sym.Variable("data", stype="csr"), weight)
+    net = mx.sym.MakeLoss(mx.sym.broadcast_mul(mx.sym.Variable("scale"), x))
+    shapes = {
+        "table": {"data": (3,), "scale": (1, 1)},
+        "csr": {"data": (3, 11), "scale": (1, 1)},
+    }[kind]
+    requests = {"w": "write", "scale": "write"}
+    one, two = (
+        bound(net, groups, shapes, optimizer=optimizer(rule), grad_req=requests) for groups in (None, TWO)
+    )
+    for executor in (one, two) if kind == "csr" else ():
+        executor.arg_dict["data"][:] = np.eye(3, 11)
+    same(trained(one), trained(two))
+    assert (two.outputs[0].context, two.arg_dict["w"].context) == (mx.cpu(0), mx.cpu(0))
+    assert type(two.grad_dict["w"]) is type(one.grad_dict["w"])
+    lazy = [t.op for d in two.devices for t in d.memory_plan.problem.tasks if t.op.startswith("_lazy")]
+    assert bool(lazy) == (rule is not None)
+
+
 def test_a_transfer_of_one_value_serves_all_its_readers_on_a_device():
     with group("a"):
         x = mx.sym.tanh(mx.sym.Variable("data"), name="x")

@@ -39,9 +39,11 @@ class Devices:
                     f"group2ctx puts {name!r} on {device!r}, which is no device such as mx.cpu(1)."
                 )
         contexts = tuple(dict.fromkeys((context, *groups.values())))
+        if len(contexts) == 1:
+            return cls(contexts)
         number = {device: i for i, device in enumerate(contexts)}
         for name, device in arrays.items():
-            if device not in number and len(contexts) > 1:
+            if device not in number:
                 raise BindError(
                     f"{name!r} lies on {device}, which is none of the program's devices: "
                     f"{', '.join(map(str, contexts))}. as_in_context brings it to one of them."

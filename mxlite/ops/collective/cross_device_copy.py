@@ -26,6 +26,10 @@ class CrossDeviceCopy(Op):
         source: int
         target: int
 
+    @classmethod
+    def touched_rows(cls, a, ins, out_rows, csr):
+        return {} if out_rows is None else {"data": out_rows}
+
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
         return {"data": w._cross_device_copy(heads["out"], source=a.target, target=a.source)}
