@@ -346,3 +346,33 @@ def test_rewrites_of_parts_are_checked(monkeypatch):
     monkeypatch.setenv("MXLITE_CHECK_PLAN", "1")
     monkeypatch.setenv("MXLITE_GUARD", "1")
     same(trained(bound(there_and_back(), None, SHAPES)), trained(bound(there_and_back(), TWO, SHAPES)))
+
+
+def test_the_loop_of_mxnets_model_parallel_example_learns_the_same():
+    """Arrays are made on the devices of their groups, gradients add up, and the loop steps the weights."""
+    found = []
+    for groups in (None, LAYERS):
+        net = lstm()
+        attributes, place = net.attr_dict(), groups or {}
+        draw, args, grads = np.random.default_rng(3), {}, {}
+        for name, shape in zip(net.list_arguments(), net.infer_shape(**WORDS)[0]):
+            ctx = place.get(attributes.get(name, {}).get("ctx_group"), mx.cpu(0))
+            args[name] = mx.nd.array(draw.uniform(-0.3, 0.3, shape), ctx=ctx)
+            if name not in WORDS:
+                grads[name] = mx.nd.zeros(shape, ctx=ctx)
+        executor = net.bind(mx.cpu(0), args, args_grad=grads, grad_req="add", group2ctx=groups)
+        words, losses = mx.nd.array(draw.integers(0, 11, WORDS["data"])), []
+        for _ in range(12):
+            for _ in range(2):  # batches
+                executor.forward(is_train=True, data=words, softmax_label=words)
+                executor.backward()
+            for name, grad in grads.items():
+                args[name] -= 0.05 * grad / (grad.norm() + 1).asscalar()
+                grad[:] = 0
+            right = np.take_along_axis(
+                executor.outputs[0].asnumpy(), words.asnumpy().astype(int).reshape(-1, 1), 1
+            )
+            losses.append(-np.log(right).mean())
+        assert losses[-1] < losses[0] - 0.05
+        found.append({"losses": np.array(losses)} | {n: a.asnumpy() for n, a in args.items()})
+    same(*found)
