@@ -148,10 +148,9 @@ class _ReversePass:
 
     def arrive(self, at: Entry, term: Entry) -> None:
         """Accumulate one more term of a gradient, or hand it on at once where the operator says so."""
-        op = at.node.op
-        if op is not None and op.relays:
-            assert self.find_op is not None
-            self.write(at.node, {f"d_{at.node.output_names[at.index]}": term}, self.again or self.find_op)
+        op, find_op = at.node.op, self.again or self.find_op
+        if op is not None and op.relays and find_op is not None:
+            self.write(at.node, {f"d_{at.node.output_names[at.index]}": term}, find_op)
             return
         if at not in self.parts:
             self.parts[at] = term

@@ -1,5 +1,7 @@
 """Programs on several devices, by `group2ctx`: the same bits as on one, and a plan that is kept on each."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -265,6 +267,23 @@ def test_plans_are_told_without_arrays_and_name_their_devices():
         lstm().simple_bind(mx.cpu(0), group2ctx=LAYERS, plan=plans[mx.cpu(0)], **WORDS)
     with pytest.raises(mx.MXLiteError, match="over 2 devices, and ranks= over 2 processes"):
         lstm().simple_bind(mx.cpu(0), group2ctx=LAYERS, ranks=2, **WORDS)
+
+
+def test_a_smaller_batch_that_helps_the_second_device_is_told():
+    with group("a"):
+        x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="fc")
+    with group("b"):
+        for i in range(3):
+            x = mx.sym.Activation(mx.sym.FullyConnected(x, num_hidden=32), act_type="tanh", name=f"t{i}")
+        net = mx.sym.SoftmaxOutput(x, name="softmax")
+
+    def bind(batch):
+        return net.simple_bind(mx.cpu(0), group2ctx=TWO, memory_budget=60_000, data=(batch, 4))
+
+    with pytest.raises(mx.MemoryBudgetError, match=r"^cpu\(1\): ") as refused:
+        bind(256)
+    found = re.search(r"batch (\d+) instead of 256 .*: fits", str(refused.value))
+    assert found and max(d.planned_bytes for d in bind(int(found[1])).devices) <= 60_000
 
 
 def test_a_state_of_two_devices_is_refused():

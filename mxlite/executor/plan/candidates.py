@@ -120,6 +120,11 @@ class Candidates:
         first = None if self.first is None else self.first.asking(**changes)
         return replace(self, request=replace(self.request, **changes), first=first)
 
+    def of_graph(self, inferred: Graph) -> Candidates:
+        """The same for a graph of other shapes."""
+        first = None if self.first is None else self.first.of_graph(inferred)
+        return replace(self, inferred=inferred, first=first)
+
     # -- what follows from these --------------------------------------------------------
 
     @cached_property
