@@ -96,6 +96,15 @@ def test_bits_do_not_depend_on_the_engine(engine, bulk, monkeypatch):
         same(trained(bound(lstm(), None, WORDS)), trained(bound(lstm(), LAYERS, WORDS)))
 
 
+def test_terms_of_a_gradient_are_added_in_the_order_of_one_device():
+    x = mx.sym.Variable("data")
+    with group("b"):
+        product = mx.sym.elemwise_mul(x, mx.sym.sin(x))
+    net = mx.sym.MakeLoss(mx.sym.elemwise_add(product, mx.sym.cos(x)))
+    one, two = (bound(net, groups, {"data": (40, 50)}) for groups in (None, TWO))
+    same(trained(one), trained(two))
+
+
 def test_mixed_precision_and_a_loss_scale_span_devices():
     how = dict(amp="float16", loss_scale="dynamic", optimizer=mx.optimizer.SGD(momentum=0.9))
     one, two = (bound(lstm(), groups, WORDS, **how) for groups in (None, LAYERS))
