@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TYPE_CHECKING
 
 from ..core import Context
-from ..core.compat.placement import all_dense
+from ..core.compat.storage_kinds import all_dense
 from ..core.errors import MXLiteError
 from ..graph import Graph, Shape
 
