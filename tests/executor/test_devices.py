@@ -335,9 +335,9 @@ def test_devices_run_at_once(monkeypatch):
         with group(name):
             towers.append(mx.sym.tanh(x, name=f"tower_{name}"))
     net = mx.sym.MakeLoss(towers[0] + towers[1])
-    executor = net.simple_bind(mx.cpu(0), group2ctx=TWO, grad_req="null", data=(4, 3))
     monkeypatch.setattr(Segment, "__call__", watched)
     with use_engine("threaded"):
+        executor = net.simple_bind(mx.cpu(0), group2ctx=TWO, grad_req="null", data=(4, 3))
         executor.forward()
         assert executor.outputs[0].asnumpy().shape == (4, 3) and sorted(met) == [0, 1]
 
