@@ -1,6 +1,10 @@
 """An unrolled LSTM learns to spell, with full back-propagation through time inside a named budget.
 
     python examples/train_lstm.py --steps 64 --budget 12MiB
+    python examples/train_lstm.py --devices 2 --budget 8MiB
+
+With several devices the layers are spread over them: a layer computes a time step while the one below it is
+at the next step. Each device has a plan of its own, within the budget.
 
 The text is the reference manual that comes with Python (pydoc's topics), or any file of yours.
 """
@@ -21,12 +25,14 @@ def unrolled_lstm(steps: int, layers: int, hidden: int, vocabulary: int, dropout
     """`steps` copies of an LSTM with shared weights; one softmax over all time steps.
 
     S. Hochreiter, J. Schmidhuber 1997, "Long short-term memory"; gates in the order i, f, c, o.
-    data: (N, T) characters; label: (N, T) the ones that follow; init_c, init_h: (L, N, H).
+    data: (N, T) characters; label: (N, T) the ones that follow; init_c, init_h: (L, N, H). Each layer is in a
+    group of its own, the scores are in that of the last one.
     """
-    weights = [
-        {p: mx.sym.Variable(f"lstm{layer}_{p}") for p in ("i2h_weight", "i2h_bias", "h2h_weight", "h2h_bias")}
-        for layer in range(layers)
-    ]
+    kinds = ("i2h_weight", "i2h_bias", "h2h_weight", "h2h_bias")
+    weights = []
+    for layer in range(layers):
+        with mx.AttrScope(ctx_group=f"layer{layer}"):
+            weights.append({kind: mx.sym.Variable(f"lstm{layer}_{kind}") for kind in kinds})
     embed = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=vocabulary, output_dim=hidden, name="embed")
     inputs = mx.sym.SliceChannel(embed, num_outputs=steps, axis=1, squeeze_axis=True, name="inputs")
     state = {
@@ -42,29 +48,27 @@ def unrolled_lstm(steps: int, layers: int, hidden: int, vocabulary: int, dropout
         x = inputs[t]
         for layer in range(layers):
             name = f"t{t}_l{layer}"
-            if dropout and layer:
-                x = mx.sym.Dropout(x, p=dropout, name=f"{name}_drop")
-            w = weights[layer]
-            i2h = mx.sym.FullyConnected(
-                x, w["i2h_weight"], w["i2h_bias"], num_hidden=4 * hidden, name=f"{name}_i2h"
-            )
-            h2h = mx.sym.FullyConnected(
-                h[layer], w["h2h_weight"], w["h2h_bias"], num_hidden=4 * hidden, name=f"{name}_h2h"
-            )
-            gates = mx.sym.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}_gates")
-            keep = mx.sym.Activation(gates[1], act_type="sigmoid") * c[layer]
-            new = mx.sym.Activation(gates[0], act_type="sigmoid") * mx.sym.Activation(
-                gates[2], act_type="tanh"
-            )
-            c[layer] = keep + new
-            h[layer] = mx.sym.Activation(gates[3], act_type="sigmoid") * mx.sym.Activation(
-                c[layer], act_type="tanh"
-            )
+            with mx.AttrScope(ctx_group=f"layer{layer}"):
+                if dropout and layer:
+                    x = mx.sym.Dropout(x, p=dropout, name=f"{name}_drop")
+                c[layer], h[layer] = cell(x, c[layer], h[layer], weights[layer], hidden, name)
             x = h[layer]
         outputs.append(x)
-    scores = mx.sym.FullyConnected(mx.sym.Concat(*outputs, dim=0), num_hidden=vocabulary, name="scores")
-    label = mx.sym.Reshape(mx.sym.transpose(mx.sym.Variable("softmax_label")), shape=(-1,))
-    return mx.sym.SoftmaxOutput(scores, label, name="softmax")
+    with mx.AttrScope(ctx_group=f"layer{layers - 1}"):
+        scores = mx.sym.FullyConnected(mx.sym.Concat(*outputs, dim=0), num_hidden=vocabulary, name="scores")
+        label = mx.sym.Reshape(mx.sym.transpose(mx.sym.Variable("softmax_label")), shape=(-1,))
+        return mx.sym.SoftmaxOutput(scores, label, name="softmax")
+
+
+def cell(x, c, h, w: dict[str, mx.sym.Symbol], hidden: int, name: str) -> tuple[mx.sym.Symbol, mx.sym.Symbol]:
+    """The states c and h after one time step of one layer."""
+    i2h = mx.sym.FullyConnected(x, w["i2h_weight"], w["i2h_bias"], num_hidden=4 * hidden, name=f"{name}_i2h")
+    h2h = mx.sym.FullyConnected(h, w["h2h_weight"], w["h2h_bias"], num_hidden=4 * hidden, name=f"{name}_h2h")
+    gates = mx.sym.SliceChannel(i2h + h2h, num_outputs=4, name=f"{name}_gates")
+    keep = mx.sym.Activation(gates[1], act_type="sigmoid") * c
+    new = mx.sym.Activation(gates[0], act_type="sigmoid") * mx.sym.Activation(gates[2], act_type="tanh")
+    c = keep + new
+    return c, mx.sym.Activation(gates[3], act_type="sigmoid") * mx.sym.Activation(c, act_type="tanh")
 
 
 def main() -> int:
@@ -80,7 +84,8 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--lr", type=float, default=0.005)
-    parser.add_argument("--budget", default="12MiB", help="bytes for everything, or 'none'")
+    parser.add_argument("--budget", default="12MiB", help="bytes for everything on each device, or 'none'")
+    parser.add_argument("--devices", type=int, default=1, help="CPUs over which the layers are spread")
     args = parser.parse_args()
     for name, value in vars(args).items():
         if type(value) is int and value < 1:
@@ -113,8 +118,9 @@ def main() -> int:
     # SoftmaxOutput sums its gradient over batch and time: take the mean.
     optimizer = mx.optimizer.Adam(learning_rate=args.lr, rescale_grad=1.0 / (n * args.steps))
     budget = None if args.budget.lower() == "none" else args.budget
+    places = {f"layer{n}": mx.cpu(n * args.devices // args.layers) for n in range(args.layers)}
     try:
-        exe = net.simple_bind(mx.cpu(), memory_budget=budget, optimizer=optimizer, **shapes)
+        exe = net.simple_bind(mx.cpu(), group2ctx=places, memory_budget=budget, optimizer=optimizer, **shapes)
     except mx.MemoryBudgetError as error:
         print(error, file=sys.stderr)
         return 3
@@ -122,7 +128,8 @@ def main() -> int:
         f"{count} sequences of {args.steps} characters out of {len(alphabet)}; {args.layers} x "
         f"{args.hidden} units"
     )
-    print(exe.memory_plan.summary(), flush=True)
+    for device in exe.devices:
+        print(f"{device.context}: {device.memory_plan.summary()}", flush=True)
     initializer = mx.init.Xavier()
     for name in exe.updated:
         initializer(mx.init.InitDesc(name), exe.arg_dict[name])
@@ -143,8 +150,9 @@ def main() -> int:
             seen += p.size
         perplexity = math.exp(nats / seen)
         print(f"epoch {epoch + 1}: perplexity {perplexity:.2f} of {len(alphabet)}", flush=True)
-    print(f"Planned peak {exe.memory_plan.peak_bytes:,} bytes, measured {exe.measured_bytes:,} bytes")
-    return 0 if exe.measured_bytes == exe.memory_plan.peak_bytes else 1
+    for d in exe.devices:
+        print(f"{d.context}: planned peak {d.planned_bytes:,} bytes, measured {d.measured_bytes:,} bytes")
+    return 0 if all(d.planned_bytes == d.measured_bytes for d in exe.devices) else 1
 
 
 if __name__ == "__main__":

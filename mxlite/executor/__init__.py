@@ -6,6 +6,7 @@ from .bind import (
     expect as expect,
     GroupPlace as GroupPlace,
     memory_plan as memory_plan,
+    memory_plans as memory_plans,
     simple_bind as simple_bind,
 )
 from .executor import Executor as Executor
@@ -16,3 +17,4 @@ from .request.bind_request import BindRequest as BindRequest
 from .request.hold import hold as hold
 from .run.arena import Arena as Arena
 from .run.program import Program as Program, step_order as step_order
+from .share import DeviceMemory as DeviceMemory

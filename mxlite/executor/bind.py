@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..backends import backend_of
-from ..core import current_context, DTypeError, parse_bytes, ShapeError
+from ..core import BindError, Context, current_context, DTypeError, parse_bytes, ShapeError
 from ..core.process.collection import no_collection
 from ..graph import LOSS_SCALE
 from ..graph.update import HISTORY
@@ -62,6 +62,12 @@ def memory_plan(request: BindRequest) -> MemoryPlan:
     return planned.train_plan
 
 
+def memory_plans(request: BindRequest) -> dict[Context, MemoryPlan]:
+    """The plan of each device; allocates no array."""
+    planned, _ = Planning(Candidates.of_inputs(request)).run()
+    return {one.asked.context: one.train_plan for one in planned.of_devices}
+
+
 def calibrate(request: BindRequest, *, again: bool = False, budgets: Sequence[int | str] = ()) -> Calibration:
     """Time the kernel calls of a step and keep the times for plans with `device="measured"`.
 
@@ -94,8 +100,10 @@ def expect(request: BindRequest, place: GroupPlace) -> None:
     expected = place.group.expected
     if place.owner in expected and expected[place.owner].candidates.is_like(candidates):
         return
-    steps = candidates.steps(None, True, False, partial(what_helps, candidates))
-    expected[place.owner] = Expected(candidates, steps, candidates.of(steps.first).train)
+    for group, asked in zip(place.group.on(request.devices.contexts), candidates.of_devices):
+        with asked.share_of_threads():
+            steps = asked.steps(None, True, False, partial(what_helps, asked))
+            group.expected[place.owner] = Expected(asked, steps, asked.of(steps.first).train)
 
 
 @no_collection()
@@ -115,26 +123,32 @@ def simple_bind(
     """
     ctx = request.ctx or current_context()
     request = replace(request, ctx=ctx)
+    request.devices.check_runnable()
     backend = backend_of(ctx)
-    arrivals: list[Arrival] = []
+    arrivals: dict[int, Arrival] = {}  # by the number of the device
+    groups: list[ExecutorGroup] = []
     templates: tuple[Template | None, Template | None] = (None, None)
     like: Planned | None = None
     choose = None
     if place is not None:
-        group, where = place.group, (place.owner, place.key)
-        request = replace(request, memory_budget=group.budget)
-        templates = group.templates.get(place.owner, templates)
-        like = group.first.get(place.owner)
+        where = place.owner, place.key
+        groups = place.group.on(request.devices.contexts)
+        request = replace(request, memory_budget=place.group.budget)
+        templates = place.group.templates.get(place.owner, templates)
+        like = place.group.first.get(place.owner)
 
-        def choose(steps: LazySteps, usual: Lowered) -> MemoryPlan:
-            arrivals.append(group.plan(*where, planning.candidates, steps, usual, templates[0]))
-            return arrivals[-1].plan
+        def choose(asked: Candidates, steps: LazySteps, usual: Lowered) -> MemoryPlan:
+            group = groups[asked.part]
+            template, _ = group.templates.get(where[0], (None, None))
+            arrivals[asked.part] = group.plan(*where, asked, steps, usual, template)
+            return arrivals[asked.part].plan
 
     def there(planned: Planned) -> dict[Key, NDArray]:
         """The arrays that exist already: given ones and those of others."""
-        mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in planned.train.step.owned}
+        owned = planned.train.step.owned
+        mine = {("var", n): a for n, a in (arrays or {}).items() if ("var", n) in owned}
         if place is not None:
-            return place.group.lent((planned.train, planned.infer)) | mine
+            return groups[planned.asked.part].lent(planned.lowered) | mine
         if shared_exec is None:
             return mine
         return shared_arrays(shared_exec, planned, {*candidates.given, LOSS_SCALE, HISTORY}) | mine
@@ -143,7 +157,8 @@ def simple_bind(
         if place is None:
             require_room(planned, backend, there, *arena_bytes(planned, backend, shared_exec))
         else:
-            require_room(planned, backend, there, *place.group.arena_bytes(arrivals[-1], backend))
+            part = planned.asked.part
+            require_room(planned, backend, there, *groups[part].arena_bytes(arrivals[part], backend))
 
     candidates = Candidates.of_inputs(
         request,
@@ -151,21 +166,29 @@ def simple_bind(
         in_place=shared_exec is None and not arrays and (place is None or place.can_go_away),
         like=None if like is None else like.lowered,
     )
-    there_is = None if place is None else group.expected.get(place.owner)
+    there_is = None if place is None else place.group.expected.get(place.owner)
     if there_is is not None and there_is.candidates.is_like(candidates):
         planning = Planning(there_is.candidates, plan=plan, choose=choose, room=room, steps=there_is.steps)
     else:
         planning = Planning(candidates, plan=plan, choose=choose, room=room)
     planned, requests = planning.run()
     kept = replace(request, shapes=dict(known_shapes(request.graph, request.shapes)))
-    shared = there(planned)
+    shared = {k: a for one in planned.of_devices for k, a in there(one).items()}
     if place is None:
         return link(planned, kept, shared, requests, shared_exec, ANEW)
-    arena = group.arena_for(arrivals[-1], backend)
-    lender = next((m for m in group.members.values() if m.updated), None)
+    stay = set.intersection(*({*arrival.plans} for arrival in arrivals.values()))  # on all devices
+    for arrival in arrivals.values():
+        arrival.plans = {key: of for key, of in arrival.plans.items() if key in stay}
+    arena, *peers = [
+        group.arena_for(arrivals[d], one.asked.backend)
+        for d, (group, one) in enumerate(zip(groups, planned.of_devices))
+    ]
+    arena.peers = tuple(peers)
+    lender = next((m.executor for m in place.group.members.values() if m.executor.updated), None)
     executor = link(planned, kept, shared, requests, lender, ANEW, arena)
     executor.is_grouped = True
-    group.admit(arrivals[-1], executor)
+    for group, share in zip(groups, executor.shares):
+        group.admit(arrivals[share.device], share)
     return executor
 
 
@@ -200,11 +223,18 @@ def bind(
     }
     requests = {n: r if n in grads or request.rule is not None else "null" for n, r in requests.items()}
     everything = {**given, **states}
+    request = replace(request, ctx=ctx, lying={n: a.context for n, a in everything.items()})
+    request.devices.check_runnable()
     shapes, types = {n: a.shape for n, a in everything.items()}, {n: a.dtype for n, a in everything.items()}
     inferred, stored = typed(graph, shapes, types, request.amp)
     for name, grad in grads.items():
         if grad.shape != given[name].shape:
             raise ShapeError(f"args_grad: {name!r} is {given[name].shape}, its gradient {grad.shape}.")
+        if request.devices.are_several and grad.context != given[name].context:
+            raise BindError(
+                f"args_grad: {name!r} is on {given[name].context}, its gradient on {grad.context}: a "
+                f"gradient lies where its argument is."
+            )
         if grad.dtype != given[name].dtype:
             raise DTypeError(f"args_grad: {name!r} is {given[name].dtype}, its gradient {grad.dtype}.")
     sparse = SparseGradients(grads, requests)

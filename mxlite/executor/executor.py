@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +31,12 @@ from .request.modes import is_alike_in_training
 from .request.rates import Rates
 from .request.watch import Watch
 from .run.arena import Arena
-from .run.away import held_bytes, with_copies
+from .run.devices_program import DevicesProgram
 from .run.feed import Feed
 from .run.graph_program import GraphProgram, make_program
 from .run.program import Program
 from .run.storage import plan_in_errors
+from .share import DeviceMemory, Share
 
 
 class Executor:
@@ -69,9 +70,10 @@ class Executor:
         self._grad_req = dict(grad_req)
         self._arena = arena
         self._masters = Masters()
-        arena.tenants.add(self)
+        for one in arena.of_devices:
+            one.tenants.add(self)
         self._templates: tuple[Template, Template] | None = None
-        self._states: dict[Node, dict[str, Any]] = {}
+        self._states: dict[Node | int, dict[str, Any]] = {}
         graph = planned.graph
         self._arguments = dict.fromkeys(n.name for n in graph.arguments)
         self._auxiliary = [n.name for n in graph.auxiliary]
@@ -81,14 +83,15 @@ class Executor:
         self.aux_arrays: list[NDArray] = [arrays["var", n] for n in self._auxiliary]
         self.outputs: list[NDArray] = [arrays["out", i] for i in range(len(graph.outputs))]
         self._feed = Feed(planned, context, backend, self._arrays)
-        self._train: Program | None = None
-        self._infer: Program | None = None
+        self._train: Program | DevicesProgram | None = None
+        self._infer: Program | DevicesProgram | None = None
         self._with_masters = self._masters_here()
         if self.updated:
             self._rates = Rates(arrays["var", HYPER].shape)
         self.has_run = False  # a forward pass, so that outputs have values
         self.has_gradients = False
-        self._has_backward = planned.train.problem.num_forward < len(planned.train.problem.tasks)
+        problems = [one.train.problem for one in planned.of_devices]
+        self._has_backward = any(p.num_forward < len(p.tasks) for p in problems)
         self._monitor: Callable[[str, NDArray], Any] | None = None
         self._sparse: SparseGradients | None = None
         self._loss_scale: float | None = None
@@ -115,14 +118,28 @@ class Executor:
     # -- contents ------------------------------------------------------------------------------
 
     @property
+    def shares(self) -> list[Share]:
+        """Its share on each device, the first on `context`."""
+        return [Share(self, d) for d in range(len(self._planned.of_devices))]
+
+    @property
+    def devices(self) -> list[DeviceMemory]:
+        """The devices that it runs on, each with its plan, and the bytes planned and allocated there."""
+        return [share.memory for share in self.shares]
+
+    @property
     def memory_plan(self) -> MemoryPlan:
-        """The plan of a training step (of inference, if nothing asks for a gradient).
+        """The plan of a training step (of inference, if nothing asks for a gradient), that of `devices[0]`.
 
         While a view of a weight exists that inference keeps in another layout, the copy that
         this requires is included.
         """
-        plan, copies = self._planned.train_plan, self.copied_bytes
-        return with_copies(plan, copies) if copies else plan
+        return self.shares[0].memory_plan
+
+    @property
+    def memory_plans(self) -> list[MemoryPlan]:
+        """The plan of each of `devices`."""
+        return [share.memory_plan for share in self.shares]
 
     @property
     def copied_bytes(self) -> int:
@@ -131,9 +148,8 @@ class Executor:
 
     @property
     def measured_bytes(self) -> int:
-        """Bytes actually allocated: every array this executor owns, and the arena."""
-        nbytes = held_bytes(list(self._arrays.values())) + self.copied_bytes
-        return nbytes + self._feed.nbytes + self._arena.measured_bytes
+        """Bytes actually allocated on `devices[0]`: every array this executor owns, and the arena."""
+        return self.shares[0].measured_bytes
 
     @property
     def measured_host_bytes(self) -> int:
@@ -177,11 +193,9 @@ class Executor:
     @property
     def optimizer_states(self) -> dict[str, NDArray]:
         """State arrays of a fused update by name, `parameter:state`."""
-        step = self._planned.train.step
         rest = (HYPER, HISTORY, LOSS_SCALE)
-        return {
-            k[1]: self._arrays[k] for k, c in step.category.items() if c == "optimizer" and k[1] not in rest
-        }
+        kinds = [kind for one in self._planned.of_devices for kind in one.train.step.category.items()]
+        return {k[1]: self._arrays[k] for k, c in kinds if c == "optimizer" and k[1] not in rest}
 
     @property
     def shares_states(self) -> bool:
@@ -358,10 +372,12 @@ class Executor:
     @property
     def read_in_backward(self) -> frozenset[str]:
         """The arguments that the backward pass reads, also where it recomputes."""
-        plan, key = self._planned.train_plan, self._planned.train.key
-        schedule, tasks = plan.schedule, plan.problem.tasks
-        later = range(schedule.num_forward, len(schedule.task))
-        read = {key[v] for s in later if schedule.kinds[s] == RUN for v in tasks[schedule.task[s]].inputs}
+        read: set[Key | None] = set()
+        for one in self._planned.of_devices:
+            schedule, tasks = one.train_plan.schedule, one.train_plan.problem.tasks
+            later = range(schedule.num_forward, len(schedule.task))
+            ran = (tasks[schedule.task[s]] for s in later if schedule.kinds[s] == RUN)
+            read |= {one.train.key[v] for task in ran for v in task.inputs}
         return frozenset(n for n in self._arguments if ("var", n) in read)
 
     def _prepare_update(self, hyper: np.ndarray) -> None:
@@ -426,10 +442,12 @@ class Executor:
             made = self._templates = Template(planned.train_plan), Template(planned.infer_plan)
         return made
 
-    def adopt(self, plan: MemoryPlan) -> None:
+    def adopt(self, plan: MemoryPlan, device: int = 0) -> None:
         """Run `plan`, another one for the same training step, from the next forward pass on."""
-        old = self._planned.train_plan
-        self._planned = replace(self._planned, train_plan=plan)
+        parts = list(self._planned.of_devices)
+        old = parts[device].train_plan
+        parts[device] = replace(parts[device], train_plan=plan)
+        self._planned = replace(parts[0], others=tuple(parts[1:]))
         if plan.schedule.task is not old.schedule.task or plan.offsets is not old.offsets:
             self._train = None
 
@@ -437,22 +455,25 @@ class Executor:
         """Drop the programs, whose block is not the arena's any more; they are created anew when needed."""
         self._train = self._infer = None
 
-    def _training_program(self, anew: bool = False) -> Program:
+    def _training_program(self, anew: bool = False) -> Program | DevicesProgram:
         """The program; with `anew` one in the arena's future block, without the old block's content."""
         if self._train is None or (anew and self._train.is_outdated):
-            self._train = self._program(self._planned.train, self._planned.train_plan)
+            self._train = self._program([(one.train, one.train_plan) for one in self._planned.of_devices])
         return self._train
 
-    def _inference_program(self) -> Program:
+    def _inference_program(self) -> Program | DevicesProgram:
         if self._infer is None or self._infer.is_outdated:
-            self._infer = self._program(self._planned.infer, self._planned.infer_plan)
+            self._infer = self._program([(one.infer, one.infer_plan) for one in self._planned.of_devices])
         return self._infer
 
-    def _program(self, lowered: Lowered, plan: MemoryPlan) -> Program:
-        random, var = (self._feed.random, self._feed.random_var) if lowered.uses_rng else (None, None)
-        arrays, arena, streams = self._arrays, self._arena, self._request.streams
-        with plan_in_errors(plan, self._backend), no_collection():
-            return make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
+    def _program(self, of_devices: Sequence[tuple[Lowered, MemoryPlan]]) -> Program | DevicesProgram:
+        arrays, streams, found = self._arrays, self._request.streams, []
+        for (lowered, plan), arena, drawn in zip(of_devices, self._arena.of_devices, self._feed.random):
+            random, var = (drawn, self._feed.random_var) if lowered.uses_rng else (None, None)
+            with plan_in_errors(plan, lowered.backend), no_collection():
+                program = make_program(lowered, plan, arrays, arena, random, var, self._states, streams)
+            found.append(program)
+        return found[0] if len(found) == 1 else DevicesProgram(found)
 
     # -- inspection ----------------------------------------------------------------------------
 
@@ -543,9 +564,11 @@ class Executor:
         lines:
         the arena in whole MB (2**20 bytes), and how many of the steps have scratch of their own in it.
         """
-        plan = self.memory_plan
-        lines = listing(plan)
+        lines: list[str] = []
+        for device in self.devices:
+            lines += [f"{device.context}:"] if len(self._planned.of_devices) > 1 else []
+            lines += listing(device.memory_plan)
         for program in (self._train, self._infer):
             if isinstance(program, GraphProgram):
                 lines += program.describe()
-        return "\n".join([*lines, *totals(plan)])
+        return "\n".join([*lines, *totals(self.memory_plan)])

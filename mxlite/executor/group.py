@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Backend
+from ..core import Context
 from ..core.errors import MemoryBudgetError, ShapeError
 from ..graph import Entry, Graph, Shape
 from ..memplan import MemoryPlan, plan_memory, Problem, structure, Template
@@ -43,6 +44,7 @@ from .run.arena import Arena
 from .run.away import held_bytes
 from .run.room import require_room
 from .run.storage import Allocator, Wanted
+from .share import Share
 
 Fixed = dict[str, int]
 KEPT = 4  # members of one owner: executors for so many shapes, including the present ones
@@ -72,7 +74,7 @@ class ExecutorGroup:
     def __init__(self) -> None:
         self.budget: int | None = None
         self.extra: Mapping[str, int] = {}
-        self.members: dict[tuple[Hashable, Hashable], Executor] = {}
+        self.members: dict[tuple[Hashable, Hashable], Share] = {}
         self.arena: Arena | None = None
         self.held: dict[Key, NDArray] = {}
         self.current: dict[Hashable, Hashable] = {}
@@ -86,6 +88,25 @@ class ExecutorGroup:
     def of_devices(self) -> list[ExecutorGroup]:
         """This group and those of the other devices."""
         return [self, *self.peers]
+
+    @property
+    def extras(self) -> list[Mapping[str, int]]:
+        """`extra` of each device."""
+        return [group.extra for group in self.of_devices]
+
+    @extras.setter
+    def extras(self, extras: Sequence[Mapping[str, int]]) -> None:
+        for number, extra in enumerate(extras):
+            if number == len(self.of_devices):
+                self.peers.append(ExecutorGroup())  # `on` says of which device
+            self.of_devices[number].extra = extra
+
+    def on(self, contexts: Sequence[Context]) -> list[ExecutorGroup]:
+        """The groups of the devices of one program, which are made where they are missing."""
+        self.peers += [ExecutorGroup() for _ in contexts[len(self.of_devices) :]]
+        for peer, context in zip(self.peers, contexts[1:]):
+            peer.lane, peer.budget = str(context), self.budget
+        return self.of_devices[: len(contexts)]
 
     def rest(self, owner: Hashable) -> None:
         """Let others of the group drop what an owner uses now, on all devices."""
@@ -104,22 +125,21 @@ class ExecutorGroup:
         """True if a newcomer may keep parameters in another form in place: they are created for it, or can
         be away already.
         """
-        return not self.held and all(m._planned.infer.step.forms for m in self.members.values())
+        return not self.held and all(m.planned.infer.step.forms for m in self.members.values())
 
     @property
     def planned_bytes(self) -> int:
         """All bytes that the group owns once its programs have run: `measured_bytes` is then the same."""
-        fixed = self._beside.fixed([m._planned.train for m in self.members.values()])
+        fixed = self._beside.fixed([m.planned.train for m in self.members.values()])
         nbytes = sum(fixed.values()) + sum(m.copied_bytes for m in self.members.values())
         return nbytes + (self.arena.nbytes if self.arena is not None else 0)
 
     @property
     def measured_bytes(self) -> int:
         """Bytes actually allocated so far without `extra`: every array, each counted once, and the arena."""
-        arrays = [a for m in self.members.values() for a in m._arrays.values()]
+        arrays = [a for m in self.members.values() for a in m.arrays.values()]
         nbytes = held_bytes([*arrays, *self.held.values()])
-        nbytes += sum(m.copied_bytes for m in self.members.values())
-        nbytes += sum(m._feed.nbytes for m in self.members.values())
+        nbytes += sum(m.outside_bytes for m in self.members.values())
         return nbytes + (self.arena.measured_bytes if self.arena is not None else 0)
 
     def get(self, owner: Hashable, key: Hashable) -> Executor | None:
@@ -128,7 +148,7 @@ class ExecutorGroup:
         if found is not None:
             self.members[owner, key] = found
             self.current[owner] = key
-        return found
+        return None if found is None else found.executor
 
     def drop(self, owner: Hashable, but: Hashable = None) -> None:
         """Drop an owner's members except that one."""
@@ -216,7 +236,7 @@ class ExecutorGroup:
             del stay[k]
         spare = [k for k in stay if k[0] == owner or self.current.get(k[0]) != k[1]]
         while True:
-            there = (m._planned.train for m in stay.values())
+            there = (m.planned.train for m in stay.values())
             fixed = beside.fixed([lowered, *there, *(e.lowered for e in coming)])
             own = steps.owning(fixed, lowered.problem.fixed_bytes if of is None else of)
             others = [e.steps.owning(fixed, e.lowered.problem.fixed_bytes) for e in coming]
@@ -230,18 +250,18 @@ class ExecutorGroup:
             except MemoryBudgetError as error:
                 if not spare:
                     programs = [(asked, own)]
-                    programs += [(m._planned.asked, _as_it_is(m.memory_plan, fixed)) for m in stay.values()]
+                    programs += [(m.planned.asked, _as_it_is(m.memory_plan, fixed)) for m in stay.values()]
                     programs += [(e.candidates, other) for e, other in zip(coming, others)]
                     raise self._refused(error, programs) from None
                 del stay[spare.pop(0)]
 
-    def admit(self, arrival: Arrival, executor: Executor) -> None:
+    def admit(self, arrival: Arrival, share: Share) -> None:
         """Add the newcomer, and drop the others or make them run the plans that make room for it."""
         self.members = {k: self.members[k] for k in arrival.plans}
-        self.members[arrival.key] = executor
+        self.members[arrival.key] = share
         self.current[arrival.key[0]] = arrival.key[1]
         self.expected.pop(arrival.key[0], None)
-        planned, old = executor._planned, self.templates.get(arrival.key[0])
+        planned, old = share.planned, self.templates.get(arrival.key[0])
         searched = old is not None and not old[0].has_ladder and planned.train_plan.recomputed > 0
         if (
             old is None
@@ -262,15 +282,15 @@ class ExecutorGroup:
         Changes nothing if it raises MemoryBudgetError, or returns False: then another step is better now.
         """
         member = self.members[key]
-        backend, train = member._backend, member._planned.train
+        backend, train = member.planned.asked.backend, member.planned.train
         template = self.templates[key[0]][0]
         plan = member.memory_plan
         of = plan.problem.fixed_bytes
-        arrival = self.plan(*key, member._planned.asked, _steps_of(plan), train, template, of)
+        arrival = self.plan(*key, member.planned.asked, _steps_of(plan), train, template, of)
         if _whole(arrival.plan).tasks is not train.problem.tasks:
             return False
-        planned = replace(member._planned, train_plan=arrival.plan)
-        require_room(planned, backend, lambda _: member._arrays, *self.arena_bytes(arrival, backend))
+        planned = replace(member.planned, train_plan=arrival.plan)
+        require_room(planned, backend, lambda _: member.arrays, *self.arena_bytes(arrival, backend))
         self.arena_for(arrival, backend)
         member.adopt(arrival.plan)
         self.admit(arrival, member)
@@ -304,7 +324,7 @@ class ExecutorGroup:
     def _beside(self) -> Beside:
         return Beside(dict(self.extra), {key: held_bytes([a]) for key, a in self.held.items()})
 
-    def _within(self, owner: Hashable, member: Executor, fixed: Fixed, budget: int | None) -> MemoryPlan:
+    def _within(self, owner: Hashable, member: Share, fixed: Fixed, budget: int | None) -> MemoryPlan:
         """A member's plan when `fixed` bytes are not for the arena: its present one if that still fits."""
         plan = member.memory_plan
         problem = replace(plan.problem, fixed_bytes=fixed)
@@ -416,10 +436,10 @@ def _shared(step: PlannedStep) -> dict[Key, str]:
     }
 
 
-def _lendable(member: Executor) -> dict[Key, NDArray]:
+def _lendable(member: Share) -> dict[Key, NDArray]:
     """The arrays of a member that others share."""
-    shared = _shared(member._planned.train.step)
-    return {k: a for k, a in member._arrays.items() if k in shared}
+    shared = _shared(member.planned.train.step)
+    return {k: a for k, a in member.arrays.items() if k in shared}
 
 
 def _other_shape(

@@ -147,7 +147,11 @@ class _ReversePass:
         self.arrive(at, head)
 
     def arrive(self, at: Entry, term: Entry) -> None:
-        """Accumulate one more term of a gradient."""
+        """Accumulate one more term of a gradient, or hand it on at once where the operator says so."""
+        op, find_op = at.node.op, self.again or self.find_op
+        if op is not None and op.relays and find_op is not None:
+            self.write(at.node, {f"d_{at.node.output_names[at.index]}": term}, find_op)
+            return
         if at not in self.parts:
             self.parts[at] = term
             return
@@ -185,7 +189,7 @@ class _ReversePass:
         """Write the gradients with operators, as `Op.derivative` says."""
         op, names, ins = node.op, node.output_names, node.input_names
         assert op is not None and op.derivative is not None
-        heads = {y: g for y in names if (g := arrived[f"d_{y}"]) is not None}
+        heads = {y: g for y in names if (g := arrived.get(f"d_{y}")) is not None}
         outs = {y: Entry(node, i) for i, y in enumerate(names)}
         writer = Writer(again, node.name)
         gradients = op.derivative(writer, node.attrs, dict(zip(ins, node.inputs)), outs, heads)

@@ -169,6 +169,7 @@ class Op:
     cheap: ClassVar[bool] = False  # costs little next to the bytes of its output: worth recomputing
     random: ClassVar[bool] = False  # forward draws from `rng`
     recomputable: ClassVar[bool] = True  # forward may run twice in a step
+    relays: ClassVar[bool] = False  # terms of its gradient go on to its input one by one, by `derivative`
     phases: ClassVar[int] = 2  # of what is `exchanged`: the parts of a sum are reduced, then gathered
 
     # input -> the `d_<output>` that *is* its gradient: no kernel, no copy. An input that is in

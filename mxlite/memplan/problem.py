@@ -59,7 +59,8 @@ class Task:
     `forms` are (threads, workspace) of the kernel as it is and with ever fewer threads, for less workspace
     and in as many times the time: a plan chooses among them. Results are equal to the bit. `exchanges` are
     the bytes of arrays that go to other ranks or come from them: all ranks run such tasks in one order. A
-    message has so many `phases`: the parts of a sum are reduced, then gathered.
+    message has so many `phases`: the parts of a sum are reduced, then gathered. With none, the arrays go to
+    another device of this process, or come from one.
     """
 
     name: str

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ..core import BindError, Context, is_floating, nearest, ShapeError, StateError
-from ..core.compat.placement import label
 from ..core.errors import MemoryBudgetError
 from ..core.wanted import wanted
 from ..dist.parts import keep_parts
@@ -39,9 +38,8 @@ class Binding:
     def __init__(self, symbol: Any, context: Context, names: ArgumentNames, **options: Any) -> None:
         self.symbol = symbol
         self.context = context
-        self.places: Any = None  # names of the CPUs of groups; see core/compat/placement.py
         self.names = names
-        self.options = options  # of every `simple_bind`: amp, device, offload, streams, records
+        self.options = options  # of every `simple_bind`: amp, device, offload, streams, records, group2ctx
         self.owner = object()  # a name in the group, which then does not keep this alive
         # Makes the group expect programs that are still to come beside steps of these shapes.
         self.others: Callable[[ExecutorGroup, Shapes], None] | None = None
@@ -68,7 +66,6 @@ class Binding:
         """The same with nothing bound, in a group of its own."""
         new = self._unbound()
         new.metrics, new.monitor = self.metrics, self.monitor
-        new.places = self.places
         new.narrow_params = self.narrow_params
         new.owner, new.others = self.owner, self.others
         return new
@@ -179,8 +176,13 @@ class Binding:
         return self.aux_dict
 
     def _held(self, nodes: Sequence[Node]) -> dict[str, NDArray]:
-        held = self.group.held
+        held = {k: array for group in self._groups for k, array in group.held.items()}
         return {n.name: held["var", n.name] for n in nodes if ("var", n.name) in held}
+
+    @property
+    def _groups(self) -> list[ExecutorGroup]:
+        """The groups where its executors have shares: on several devices of one program, one for each."""
+        return self.group.of_devices if self.options.get("group2ctx") else [self.group]
 
     @property
     def output_shapes(self) -> list[Shape]:
@@ -246,12 +248,17 @@ class Binding:
         found = self.group.get(self.owner, _key(data, labels))
         graph = None
         if found is None and self.waits:
-            graph = hold(self.symbol.graph, self.context, *self._given(data, labels), self.group)
+            graph = self._hold(data, labels)
         elif found is None:
             found = self._made(data, labels)
         self._executor, self._graph = found, graph
         self.data_shapes, self.label_shapes = data, labels
         self.show()
+
+    def _hold(self, data: Sequence[DataDesc], labels: Sequence[DataDesc]) -> Graph:
+        """The network for these inputs, with parameters but without a program."""
+        shapes, types = self._given(data, labels)
+        return hold(self.symbol.graph, self.context, shapes, types, self.group, self.options.get("group2ctx"))
 
     def has(self, data_shapes: Any, label_shapes: Any) -> bool:
         """True if there is an executor for these shapes."""
@@ -278,7 +285,8 @@ class Binding:
     def remake(self, loss_scale: Asked | None) -> None:
         """Create the executor anew, after its options have changed; those for other shapes are dropped."""
         self._loss_scale = loss_scale
-        self.group.drop(self.owner, _key(self.data_shapes, self.label_shapes))
+        for group in self._groups:
+            group.drop(self.owner, _key(self.data_shapes, self.label_shapes))
         if self._executor is not None or not self.waits:
             self._executor = self._made(self.data_shapes, self.label_shapes)
             self.show()
@@ -290,7 +298,8 @@ class Binding:
         has_ranks = self._ranks == self.options["ranks"].count
         if optimizer is None and before == now and has_ranks:  # the same step, with other bytes beside it
             self._expect_others(*self.shapes)
-            if self.group.replan((self.owner, _key(self.data_shapes, self.label_shapes))):
+            key = self.owner, _key(self.data_shapes, self.label_shapes)
+            if len(self._groups) == 1 and self.group.replan(key):
                 return
         self.optimizer, self.plan_gradients, self.waits, self.forward_only = now
         try:
@@ -327,7 +336,8 @@ class Binding:
     def leave(self) -> None:
         """Drop all executors; the arrays that others share stay."""
         self.hide()
-        self.group.drop(self.owner)
+        for group in self._groups:
+            group.drop(self.owner)
         self._executor = self._graph = None
 
     def _descriptions(self, data: Any, labels: Any) -> tuple[list[DataDesc], list[DataDesc]]:
@@ -452,7 +462,6 @@ class Binding:
         metrics = () if self.forward_only else self.metrics
         try:
             made = simple_bind(replace(request, metrics=metrics), arrays=arrays, place=place)
-            label(graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), self.places)
             self.whole |= {
                 n: before[n] for n, s in made.parts.items() if n in before and before[n].shape == s
             }

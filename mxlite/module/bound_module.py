@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..core import BindError, Context, MemoryBudgetError, nearest, ShapeError, StateError, UnknownNameError
 from ..core.wanted import wanted
 from ..dist.parts import gathered, keep_parts
-from ..executor import Executor, ExecutorGroup
+from ..executor import DeviceMemory, Executor, ExecutorGroup
 from ..executor.plan.row_gradients import is_row_sparse
 from ..graph import Entry
 from ..io import DataDesc
@@ -24,15 +24,6 @@ from .initial.initializer import Uniform
 from .loop_arguments import as_list
 from .training import Training
 from .watch.callback_monitor import CallbackMonitor
-
-
-class DeviceMemory(NamedTuple):
-    """The memory of a module on one of its devices."""
-
-    context: Context
-    memory_plan: MemoryPlan
-    planned_bytes: int
-    measured_bytes: int
 
 
 class BoundModule(BaseModule):
@@ -120,20 +111,19 @@ class BoundModule(BaseModule):
 
     @property
     def devices(self) -> list[DeviceMemory]:
-        """The plan of each context, and the bytes that are planned and allocated there.
+        """The plan of each context or device of `group2ctxs`, and the bytes planned and allocated there.
 
         `memory_plan`, `planned_bytes` and `measured_bytes` are those of the first, which owns the optimizer's
         states, too.
         """
         self.need()
         return [
-            DeviceMemory(
-                device.context,
-                executor.memory_plan,
-                device.planned_bytes,
-                device.group.measured_bytes + sum(device.group.extra.values()),
+            memory._replace(
+                planned_bytes=group.planned_bytes,
+                measured_bytes=group.measured_bytes + sum(group.extra.values()),
             )
             for device, executor in zip(self._binding.devices, self._binding.executors)
+            for group, memory in zip(device.group.of_devices, executor.devices)
         ]
 
     @property
@@ -218,7 +208,7 @@ class BoundModule(BaseModule):
         if b.shared_module is not None:
             b.shared_module.need(params=True)
             new.group = b.shared_module._binding.group
-            if len(new.group.of_devices) != len(self._context):
+            if len(b.shared_module._context) != len(self._context):
                 raise BindError(
                     f"Modules that share parameters run on the same devices: {self._context} are not those "
                     f"of shared_module, {b.shared_module._context}."
@@ -230,7 +220,7 @@ class BoundModule(BaseModule):
         else:
             for group, budget in zip(new.group.of_devices, self._budgets):
                 group.budget = budget
-            new.group.extra = old.group.extra
+            new.group.extras = old.group.extras
         self._training.use(new, b.data_shapes, b.label_shapes, before=old)
         self._binding = new
         self._evaluation.begin()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
-from ..core import Context, current_context, MXLiteError, parse_bytes
+from ..core import BindError, Context, current_context, MXLiteError, parse_bytes
 from ..core.errors import BudgetError, RangeError
 from ..core.wanted import number, wanted
 from .loop_arguments import as_list
@@ -31,6 +31,45 @@ def contexts_of(context: Any) -> list[Context]:
             f"{len(contexts)} with a GPU among them: {contexts}."
         )
     return contexts
+
+
+def groups_of(group2ctxs: Any, contexts: Sequence[Context]) -> dict[str, Context] | None:
+    """The device of each group of nodes, of a module on one context; None without groups.
+
+    `group2ctxs` is a dict of names and devices, or lists of one device for each context, or a list of such
+    dicts, one for each context. BindError if they differ in length. On several contexts each program is on
+    one device.
+    """
+    if group2ctxs is None:
+        return None
+    several = len(contexts)
+    given = as_list(group2ctxs)
+    if len(given) == 1 and not isinstance(group2ctxs, (list, tuple)):
+        given = given * several
+    if len(given) != several or not all(isinstance(groups, Mapping) for groups in given):
+        raise BindError(
+            f"Module: group2ctxs is a dict of groups and devices, or a list of one for each of {several} "
+            f"contexts, got {group2ctxs!r}."
+        )
+    found: list[dict[str, Context]] = []
+    for i, (groups, context) in enumerate(zip(given, contexts)):
+        found.append({})
+        for name, place in groups.items():
+            places = as_list(place)
+            if len(places) not in (1, several):
+                raise BindError(
+                    f"Module: group2ctxs has {len(places)} devices for {name!r}, where {several} contexts "
+                    f"take one each, or one for all."
+                )
+            found[i][name] = wanted(
+                f"Module: group2ctxs[{name!r}]", places[i if len(places) > 1 else 0], "a device", Context
+            )
+            if several > 1 and found[i][name] != context:
+                raise BindError(
+                    f"Module: group2ctxs puts {name!r} on {found[i][name]} beside {context}. Either groups "
+                    f"are on several devices, or batches are cut for several contexts, here {several}."
+                )
+    return found[0] if several == 1 else None
 
 
 def work_loads_of(work_load_list: Any, devices: int) -> list[float]:

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ..core import BindError, Context, StateError
-from ..core.compat.placement import on_one_device
 from ..core.log import logger_of
 from ..core.wanted import wanted, wanted_path
 from ..executor.request.amp import amp_dtype
@@ -22,7 +21,7 @@ from . import kvstore as kvstores
 from .argument_names import ArgumentNames
 from .binding import Binding
 from .bound_module import BoundModule
-from .device_arguments import Budgets, budgets_of, contexts_of, work_loads_of
+from .device_arguments import Budgets, budgets_of, contexts_of, groups_of, work_loads_of
 from .metrics.counting import Counting
 from .metrics.metric_base import EvalMetric
 from .optim import states
@@ -96,7 +95,6 @@ class Module(BoundModule):
     ) -> None:
         contexts = contexts_of(context)
         work_loads = work_loads_of(work_load_list, len(contexts))
-        on_one_device(group2ctxs, contexts[0], "group2ctxs")
         wanted("Module: symbol", symbol, "a Symbol", Symbol)
         names = ArgumentNames.of(symbol, data_names, label_names, state_names, fixed_param_names)
         budgets = budgets_of(memory_budget, len(contexts))
@@ -118,6 +116,7 @@ class Module(BoundModule):
             streams=streams,
             records=records,
             ranks=Ranks(),
+            group2ctx=groups_of(group2ctxs, contexts),
         )
         if narrow_params and amp is None:
             raise BindError("Module: narrow_params is for mixed precision; give amp='bfloat16' as well.")
@@ -126,7 +125,6 @@ class Module(BoundModule):
         else:
             binding = ParallelBinding(symbol, contexts, work_loads, names, **options)
         binding.narrow_params = narrow_params
-        binding.places = group2ctxs
         if ranks is not None:
             training.asked_ranks = Ranks.of(ranks)
         super().__init__(binding, training, budgets, logger)

@@ -38,7 +38,6 @@ _OPTIONS = (
     "narrow_params",
     "forward_only",
     "monitor",
-    "places",
     "owner",
     "options",
 )

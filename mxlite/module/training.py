@@ -139,7 +139,7 @@ class Training:
                 f"Ranks share {len(shared)} weights of this module, {shared[0]!r} among them: for another "
                 f"optimizer or store bind it anew, with what get_params gives."
             )
-        before = self.optimizer, self._updater, binding.group.extra, self._store
+        before = self.optimizer, self._updater, binding.group.extras, self._store
         options, self._store = dict(binding.options), store
         asked, count = self.asked_ranks, self.ranks
         if asked.count not in (1, count):
@@ -149,7 +149,7 @@ class Training:
         try:
             self._start(optimizer, binding)
         except MemoryBudgetError:
-            self.optimizer, self._updater, binding.group.extra, self._store = before
+            self.optimizer, self._updater, binding.group.extras, self._store = before
             binding.options |= options
             raise
         # Programs for other shapes have the same arrays as this one.
@@ -236,7 +236,7 @@ class Training:
             )
         self.optimizer, self._updater = optimizer, get_updater(optimizer)
         if self.in_step(binding.inputs_need_grad) is not None:
-            binding.group.extra = {}
+            binding.group.extras = [{} for _ in binding.group.of_devices]
             self.plan(binding)
             for state in binding.executor.optimizer_states.values():
                 state[...] = 0  # perhaps of a previous optimizer
@@ -246,10 +246,16 @@ class Training:
             trained = [n for n in self.parameters if n not in self.fixed]
             made = states.create(optimizer, self.parameters, trained, binding.arg_dict)
             self.updater.states |= made
-            binding.group.extra = {"optimizer": states.nbytes(list(made.values()))}
+            lanes = [group.lane for group in binding.group.of_devices]
+            where = {i: str(binding.arg_dict[n].context) for n, i in self.index.items()}
+            beside: list[list[Any]] = [[] for _ in lanes]
+            for i, state in made.items():
+                beside[lanes.index(where[i], 1) if where[i] in lanes[1:] else 0].append(state)
+            binding.group.extras = [{"optimizer": states.nbytes(of_device)} for of_device in beside]
             if self.ranks > 1:
                 weights = [binding.arg_dict[n] for n in trained]
-                binding.group.extra["staging"] = dist.Sums.nbytes_of(weights, self._compression)
+                staging = dist.Sums.nbytes_of(weights, self._compression)
+                binding.group.extra = {**binding.group.extra, "staging": staging}
             self.plan(binding)
 
     def borrow(self, other: Training) -> None:

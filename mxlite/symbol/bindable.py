@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TYPE_CHECKING
 
-from ..core import Context, current_context
-from ..core.compat.placement import all_dense, label, on_one_device
+from ..core import Context
+from ..core.compat.storage_kinds import all_dense
 from ..core.errors import MXLiteError
 from ..graph import Graph, Shape
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from ..executor import Calibration, Executor
     from ..executor.request.bind_request import Offload
     from ..memplan import Device, MemoryPlan, Ranks
+
+
+_PLANNED = (
+    "grad_req", "type_dict", "memory_budget", "optimizer", "strategy", "amp", "loss_scale", "device",
+    "offload", "records",
+)  # fmt: skip
+"""Options of `memory_plans` that are no shapes."""
 
 
 class Bindable:
@@ -73,6 +80,19 @@ class Bindable:
             records=records,
         )
         return memory_plan(request)
+
+    def memory_plans(
+        self, group2ctx: Mapping[str, Context], ctx: Context | None = None, **options: Any
+    ) -> dict[Context, MemoryPlan]:
+        """The plan of each device that `simple_bind` with this `group2ctx` would run; allocates no array.
+
+        `options` are shapes of inputs and what `memory_plan` takes, but for `ranks`. The devices may be GPUs,
+        also absent ones. Raises MemoryBudgetError, which names a device that has no plan within the budget.
+        """
+        from ..executor import BindRequest, memory_plans
+
+        asked = {n: options.pop(n) for n in _PLANNED if n in options}
+        return memory_plans(BindRequest(self.graph, ctx, options, group2ctx=group2ctx, **asked))
 
     def amp_types(
         self, amp: Any, type_dict: Mapping[str, Any] | None = None, **kwargs: Shape
@@ -163,10 +183,11 @@ class Bindable:
         number, or a `mx.memplan.Ranks`, which also says what joins them, and what they share.
         records: a file of measured schedules, as `mxlite tune` writes them: its kernels run in place of the
         default ones. Without it that of MXLITE_RECORDS, if there is one.
-        group2ctx, stype_dict: as scripts for MXNet have them, if all is on `ctx`, and dense.
+        group2ctx: the device of each group of nodes (`mx.AttrScope(ctx_group="a")`). Nodes without a group
+        are where the first of their inputs is, arrays without one on `ctx`. Each device has a plan of its
+        own, which fits in `memory_budget`; `devices` of the executor shows them.
+        stype_dict: as scripts for MXNet have it, if all is dense.
         """
-        if group2ctx is not None:
-            on_one_device(group2ctx, ctx or current_context())
         if stype_dict is not None:
             all_dense(stype_dict)
         if shared_buffer:
@@ -189,11 +210,9 @@ class Bindable:
             streams=streams,
             ranks=Ranks.of(ranks),
             records=records,
+            group2ctx=group2ctx,
         )
-        made = simple_bind(request, shared_exec=shared_exec, plan=plan)
-        if group2ctx is not None:
-            label(self.graph.variables, (made.arg_dict, made.grad_dict, made.aux_dict), group2ctx)
-        return made
+        return simple_bind(request, shared_exec=shared_exec, plan=plan)
 
     def bind(
         self,
@@ -218,10 +237,9 @@ class Bindable:
         """An executor on the arrays given: lists in the order of `list_arguments`, or dicts.
 
         Arguments without an array in `args_grad` get no gradient. `memory_budget`, `optimizer`, `amp`,
-        `loss_scale`, `device`, `plan`, `offload`, `streams` and `ranks` are as in `simple_bind`.
+        `loss_scale`, `device`, `plan`, `offload`, `streams`, `ranks` and `group2ctx` are as in `simple_bind`;
+        arrays may lie on any of the devices.
         """
-        if group2ctx is not None:
-            on_one_device(group2ctx, ctx or current_context())
         from ..executor import bind, BindRequest
         from ..memplan import Ranks
 
@@ -239,6 +257,7 @@ class Bindable:
             streams=streams,
             ranks=Ranks.of(ranks),
             records=records,
+            group2ctx=group2ctx,
         )
         arrays = dict(args_grad=args_grad, aux_states=aux_states)
         return bind(request, args, **arrays, shared_exec=shared_exec, plan=plan)

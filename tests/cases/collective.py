@@ -52,6 +52,9 @@ ROWS: dict[str, Case] = {
         mxnet=_NONE,
         large=[(60_000, 3, 2, 2), (3,), (3,)],
     ),
+    "_cross_device_copy": Case(
+        find_op("_cross_device_copy"), {"source": 0, "target": 1}, [(3, 4)], mxnet=_NONE
+    ),
     "_gather_over_ranks": Case(
         find_op("_gather_over_ranks"),
         {"shape": "(3, 4)", "ranks": 1, "length": 12},

@@ -143,6 +143,16 @@ def test_an_lstm_learns_inside_its_budget(tmp_path):
     assert perplexities[1] < perplexities[0]
 
 
+def test_layers_of_an_lstm_learn_on_two_devices(tmp_path, monkeypatch, capsys):
+    small = ("--characters", 2000, "--steps", 8, "--hidden", 16, "--batch-size", 8, "--epochs", 2)
+    ended, out = run_here(
+        monkeypatch, capsys, tmp_path, "train_lstm", *small, "--devices", 2, "--budget", "1MB"
+    )
+    perplexities = [float(line.split()[3]) for line in out.splitlines() if line.startswith("epoch")]
+    assert ended == 0 and perplexities[1] < perplexities[0], out
+    assert [line[:6] for line in out.splitlines() if "planned peak" in line] == ["cpu(0)", "cpu(1)"]
+
+
 @needs_mpi
 def test_two_ranks_train_inside_a_budget():
     arguments = "--epochs", "2", "--budget", "1.2MiB"

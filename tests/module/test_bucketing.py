@@ -605,10 +605,10 @@ def test_few_shapes_are_kept():
     for n in (1, 2, 3, 4, 5, 6):
         module.train_step(blobs(n))
     group = module._binding.group
-    assert [e.arg_dict["data"].shape[0] for e in group.members.values()] == [3, 4, 5, 6]
+    assert [e.executor.arg_dict["data"].shape[0] for e in group.members.values()] == [3, 4, 5, 6]
     module.train_step(blobs(3))
     module.train_step(blobs(7))
-    assert [e.arg_dict["data"].shape[0] for e in group.members.values()] == [5, 6, 3, 7]
+    assert [e.executor.arg_dict["data"].shape[0] for e in group.members.values()] == [5, 6, 3, 7]
     mx.nd.waitall()
     assert module.measured_bytes == module.planned_bytes
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...backends import Backend, backend_of, planning_backend, rewrite
 from ...backends.checks import guard
 from ...backends.rewrite import Pass, Stage
-from ...core import BindError, current_context
+from ...core import BindError, Context
 from ...core.cached import cached_property
 from ...core.errors import DeviceError, MemoryBudgetError
 from ...graph import Entry, Graph, LOSS_SCALE
@@ -26,6 +27,9 @@ from ...memplan import (
 from ...memplan.cost.device import device_of
 from ...memplan.order.messages import overlapped, with_message_times
 from ..measure.calibration import with_measured_costs
+from ..placement.copies import with_copies
+from ..placement.devices import Devices
+from ..placement.parts import parts_of
 from ..request.amp import mixed, typed
 from ..request.bind_request import BindRequest
 from ..request.infer import shapes_of_variables
@@ -61,7 +65,7 @@ WAITING = "kernels that wait for messages"
 DECIDING = ("inferred", "given", "stored", "template", "like", "knows_inputs")
 ASKED = (
     "ctx", "grad_req", "budget", "rule", "strategy", "amp", "scale", "device", "host", "metrics", "watch",
-    "forward_only", "ranks", "parts", "schedules",
+    "forward_only", "ranks", "parts", "schedules", "devices",
 )  # fmt: skip
 """Fields of Candidates, and of what they are asked for, that say which steps there are within a budget."""
 
@@ -83,8 +87,9 @@ class Candidates:
     were given. `stored`: arguments that have the type `amp` themselves. `measure` times kernels if
     `device` says so. `template` is a plan of inference for other shapes, `like` training and inference as
     they were lowered for these. `in_place`: whether all parameters will be arrays that nobody else has, or
-    arrays that can be away. `knows_inputs`: whether arguments that are data are among those `given`, or
-    labels; else none is known to be a parameter, which stays from call to call.
+    arrays that can be away. On several devices these are the steps of one of them, number `part`, and `first`
+    are those of device 0, of which all are cut. `knows_inputs`: whether arguments that are data are among
+    those `given`, or labels; else none is known to be a parameter, which stays from call to call.
     """
 
     request: BindRequest
@@ -96,6 +101,8 @@ class Candidates:
     like: tuple[Lowered, Lowered] | None = None
     in_place: bool = True
     knows_inputs: bool = True
+    part: int = 0
+    first: Candidates | None = None
     made: list[Candidate] = field(default_factory=list, init=False, repr=False)
     _inference: dict[tuple[bool, bool], tuple[Lowered, MemoryPlan]] = field(
         default_factory=dict, init=False, repr=False
@@ -110,7 +117,13 @@ class Candidates:
 
     def asking(self, **changes: Any) -> Candidates:
         """The same where something else is asked for, by the names of BindRequest's fields."""
-        return replace(self, request=replace(self.request, **changes))
+        first = None if self.first is None else self.first.asking(**changes)
+        return replace(self, request=replace(self.request, **changes), first=first)
+
+    def of_graph(self, inferred: Graph) -> Candidates:
+        """The same for a graph of other shapes."""
+        first = None if self.first is None else self.first.of_graph(inferred)
+        return replace(self, inferred=inferred, first=first)
 
     # -- what follows from these --------------------------------------------------------
 
@@ -124,11 +137,36 @@ class Candidates:
         """True if seconds are those of this machine's kernels."""
         return device_of(self.request.device) is None
 
+    @property
+    def devices(self) -> Devices:
+        return self.request.devices
+
+    @property
+    def context(self) -> Context:
+        """The device whose steps these are."""
+        return self.devices.contexts[self.part]
+
+    @property
+    def of_devices(self) -> list[Candidates]:
+        """These, or on several devices those of each. What is known of other sizes is of one device alone."""
+        if not self.devices.are_several:
+            return [self]
+        first = replace(self, like=None, template=None)
+        others = range(1, len(self.devices.contexts))
+        return [first, *(replace(first, part=i, first=first) for i in others)]
+
+    def share_of_threads(self) -> AbstractContextManager[None]:
+        """Context in which kernels are made for one of several devices, which share the cores."""
+        several = len(self.devices.contexts)
+        return (
+            nullcontext() if several == 1 else self.backend.running(max(1, self.backend.threads() // several))
+        )
+
     @cached_property
     def backend(self) -> Backend:
         measured = self.is_measured
         try:
-            return backend_of(self.request.ctx or current_context())
+            return backend_of(self.context)
         except DeviceError:
             if measured:
                 raise
@@ -177,6 +215,8 @@ class Candidates:
 
     def _optimized(self, graph: Graph, train: bool) -> Graph:
         """A forward graph as the backend prefers it."""
+        if self.devices.are_several:
+            graph = with_copies(graph, self.devices)
         return self.backend.optimize().run(Stage.FORWARD, rewrite.Step(graph, train=train)).graph
 
     @cached_property
@@ -196,7 +236,23 @@ class Candidates:
 
     @cached_property
     def usual_step(self) -> PlannedStep:
+        if self.devices.are_several:
+            return (self.first or self).training_parts[self.part]
         return self._step(self.simple, self.usual_shard)
+
+    @cached_property
+    def training_parts(self) -> tuple[PlannedStep, ...]:
+        """The training step of each device."""
+        return self._parts(self._step(self.simple))
+
+    @cached_property
+    def inference_parts(self) -> tuple[PlannedStep, ...]:
+        """The inference step of each device."""
+        return self._parts(forward_step(self._optimized(self.looked.forward, False), self.data, train=False))
+
+    def _parts(self, step: PlannedStep) -> tuple[PlannedStep, ...]:
+        at = self.devices.of_nodes(self.inferred)
+        return parts_of(step, self.devices, {n.name: at[n] for n in self.inferred.variables})
 
     @property
     def usual_shard(self) -> str:
@@ -225,14 +281,20 @@ class Candidates:
         step = training_step(graph, self.data, self.requests, rule, scaling, *told)
         return with_metrics(step, self.request.metrics, self.backend) if self.request.metrics else step
 
+    def _inference_step(self, gathers: bool) -> PlannedStep:
+        """Inference as a step; `gathers`: with the weights that ranks share."""
+        if self.devices.are_several:
+            return (self.first or self).inference_parts[self.part]
+        graph = self._optimized(self.looked.forward, False)
+        if gathers:
+            graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
+        return forward_step(graph, self.data, train=False)
+
     def _infer(self, constants: bool, gathers: bool) -> tuple[Lowered, MemoryPlan]:
         """Inference, lowered and planned; `gathers`: with the weights that ranks share."""
         found = self._inference.get((constants, gathers))
         if found is None:
-            graph = self._optimized(self.looked.forward, False)
-            if gathers:
-                graph = with_gathered_weights(graph, self.shared, self.request.ranks.count)
-            step = forward_step(graph, self.data, train=False)
+            step = self._inference_step(gathers)
             like = None if self.like is None else self.like[1]
             in_place = self.in_place and not guard.on
             lowered = lower(
@@ -256,7 +318,7 @@ class Candidates:
         # Constants that inference keeps take as much as the weights: not within a budget, nor where
         # steps of training change them.
         only_runs = not self.trains and not self.request.forward_only and self.request.watch is None
-        keeps = light and self.knows_inputs and only_runs
+        keeps = light and self.knows_inputs and only_runs and not self.devices.are_several
         infer, infer_plan = self._infer(keeps, step.gathers)
         held = constant_bytes(infer.step) if keeps else 0
         found = lower(
@@ -305,7 +367,8 @@ class Candidates:
         )
         found = [(usual.problem, "")]
         low_memory, simple = self.backend.low_memory(), rewrite.Step(self.simple)
-        for variant in low_memory.of(Stage.FORWARD_VARIANT):
+        several = self.devices.are_several  # which are to have the same transfers
+        for variant in () if several else low_memory.of(Stage.FORWARD_VARIANT):
             if (other_graph := low_memory.apply(variant, simple).graph) is not self.simple:
                 lowered = self._lowered(self._step(other_graph, self.usual_shard), order, light)
                 found.append((lowered.problem, variant.instead))
@@ -355,7 +418,7 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Planned:
-    """Result of planning in `bind`, before any array exists."""
+    """Result of planning in `bind`, before any array exists. `others` are those of other devices."""
 
     asked: Candidates
     infer: Lowered
@@ -363,6 +426,22 @@ class Planned:
     train: Lowered
     train_plan: MemoryPlan
     shown: tuple[Seen, ...] = ()
+    others: tuple[Planned, ...] = ()
+
+    @property
+    def of_devices(self) -> tuple[Planned, ...]:
+        """The plans of each device, this one first."""
+        return self, *self.others
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the arena needs, for training and inference."""
+        return max(self.train_plan.arena_bytes, self.infer_plan.arena_bytes)
+
+    @property
+    def lane(self) -> str:
+        """The engine's device for these programs, if they run on a CPU."""
+        return str(self.asked.context) if self.asked.part else "cpu"
 
     @property
     def graph(self) -> Graph:

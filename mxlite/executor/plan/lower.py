@@ -16,7 +16,7 @@ from ...backends import Backend, Remote, rewrite
 from ...backends.lower import Call, lower_graph, LoweredGraph
 from ...backends.rewrite import Pass, Rewrite, Stage, told
 from ...backends.tune.records import Records
-from ...graph import Entry, LOSS_SCALE, Node, Shape
+from ...graph import Entry, Graph, LOSS_SCALE, Node, Shape
 from ...memplan import Device, MemoryPlan, Problem, reorder, structure
 from ...memplan.cost.device import DEFAULT
 from ...memplan.plan import forward_bound
@@ -102,11 +102,13 @@ def lower(
         step = _with_staging(step, backend.remote)
     if constants:
         step = hoist(step, backend, in_place)
+    streams = None if step.streams is None else dict(zip(drawing(step.graph), step.streams, strict=True))
     with backend.running(threads):
         found = lower_graph(
             step.graph,
             step.storage,
             backend,
+            streams,
             train=step.train,
             device=device,
             num_forward=step.num_forward,
@@ -152,6 +154,12 @@ def lower(
         order,
         light,
     )
+
+
+def drawing(graph: Graph) -> list[Node]:
+    """The forward nodes that have a stream of random numbers, in the order in which lowering numbers them."""
+    found = (n.forward or n for n in graph.nodes)
+    return list(dict.fromkeys(n for n in found if n.op is not None and n.op.has_stream(n.attrs)))
 
 
 def _with_previews_marked(found: LoweredGraph, step: PlannedStep) -> LoweredGraph:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ...core import BindError
 from ...core.errors import MemoryBudgetError
 from ...core.process.collection import no_collection
 from ...memplan import MemoryPlan
@@ -34,13 +35,36 @@ class Planning:
 
     candidates: Candidates
     plan: MemoryPlan | None = None
-    choose: Callable[[LazySteps, Lowered], MemoryPlan] | None = None
+    choose: Callable[[Candidates, LazySteps, Lowered], MemoryPlan] | None = None
     room: Callable[[Planned], None] = any_room
     attempt: Callable[[Lowered, MemoryPlan], MemoryPlan] = tried
     steps: LazySteps | None = None
 
     def run(self) -> tuple[Planned, dict[str, str]]:
         """The planned program, and the gradient request of each argument."""
+        parts = self.candidates.of_devices
+        if len(parts) == 1:
+            return self._run()
+        if self.plan is not None:
+            raise BindError(
+                f"plan= is for a program on one device, but group2ctx names {len(parts)}: each has a plan."
+            )
+        found: list[tuple[Planned, dict[str, str]]] = []
+        refused: list[MemoryBudgetError] = []
+        for asked in parts:
+            with asked.share_of_threads():
+                try:
+                    found.append(replace(self, candidates=asked, steps=None)._run())
+                except MemoryBudgetError as error:
+                    error.args = (f"{asked.context}: {error.args[0]}",)
+                    refused.append(error)
+        if refused:
+            raise _largest(refused)
+        (first, requests), *others = found
+        return replace(first, others=tuple(planned for planned, _ in others)), requests
+
+    def _run(self) -> tuple[Planned, dict[str, str]]:
+        """The same for one device."""
         asked = self.candidates
         advise = partial(what_helps, asked)
         with no_collection():
@@ -77,7 +101,7 @@ class Planning:
             mine = (p for p in (usual, steps.free, *steps) if is_of(self.plan, p))
             return replace(adopted(self.plan, next(mine, usual), budget), steps=steps)
         if self.choose is not None:
-            return self.choose(steps, self.candidates.of(usual).train)
+            return self.choose(self.candidates, steps, self.candidates.of(usual).train)
         return steps.plan(budget)
 
 
@@ -89,6 +113,15 @@ def what_helps(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str
         return _sum(programs[0].problem.fixed_bytes, beside)
 
     return advice(Question([Refused(asked, error.least_feasible_bytes)], [], fixed, error))
+
+
+def _largest(refused: list[MemoryBudgetError]) -> MemoryBudgetError:
+    """Of the refusals of several devices, which have one budget, that of the device that needs most."""
+    error = max(refused, key=lambda e: e.least_feasible_bytes)
+    error.lower_bound_bytes = max(e.lower_bound_bytes for e in refused)
+    if len(refused) > 1:
+        error.remark(f"This is the one of {len(refused)} devices without room that needs most.")
+    return error
 
 
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

@@ -332,7 +332,7 @@ def _batch(q: Question, ask: _Asker) -> Iterator[str]:
 
     def of_at_most(n: int) -> Change:
         smaller = {id(r.asked): f.with_batch(n) for r, f in zip(q.refused, fed) if f.batch > n}
-        return lambda c: replace(c, inferred=smaller[id(c)]) if id(c) in smaller else c
+        return lambda c: c.of_graph(smaller[id(c)]) if id(c) in smaller else c
 
     low, high, fits, guess = 0, most, None, max(1, estimate)
     refused = (most, q.error.least_feasible_bytes)

@@ -33,7 +33,9 @@ def touched_rows(graph: Graph, weights: Sequence[Entry]) -> tuple[dict[Entry, En
     for node in reversed(graph.nodes):
         op = node.op
         outs = [Entry(node, i) for i in range(len(node.output_names))] if op is not None else []
-        if op is None or not any(e in reached for e in outs) or (op.grad_op is None and not op.gradient_is):
+        if op is None or not any(e in reached for e in outs):
+            continue
+        if op.grad_op is None and not op.gradient_is and not op.relays:
             continue
         ins = node.named_inputs
         some = op.touched_rows(node.attrs, ins, reached.get(outs[0]), csr)
@@ -81,6 +83,6 @@ def _csr_entries(graph: Graph) -> frozenset[Entry]:
         elif node.op.op_name == "cast_storage":
             if node.attrs.stype == "csr":
                 found.add(Entry(node))
-        elif node.op.op_name in _KEEPS_CSR and node.inputs[0] in found:
+        elif (node.op.op_name in _KEEPS_CSR or node.op.relays) and node.inputs[0] in found:
             found.add(Entry(node))
     return frozenset(found)

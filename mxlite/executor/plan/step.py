@@ -50,9 +50,10 @@ Key = tuple[str, Any]
 GRAD_REQS = ("null", "write", "add")
 
 
-class _copy(Op):
+class Copied(Op):
     """A value in storage of its own, ``out = data``."""
 
+    op_name = "_copy"
     inputs = ("data",)
     same_shape = True
     cheap = True
@@ -86,7 +87,8 @@ class PlannedStep:
     an entry here is stored under its own name). `owned` is everything
     that lies outside the arena: key -> (shape, dtype), and `category` the plan's category of each.
     `points` are the watched gradients, by name, with their storage. `previews` are those
-    nodes of the forward pass that a whole step leaves out (see `lower.py`).
+    nodes of the forward pass that a whole step leaves out (see `lower.py`). `streams` are the numbers of the
+    random streams of its nodes, in their order, where it is one device's part of a step; None: 0, 1, ...
     `no_gradient` are arguments with a gradient request on which no output depends; `learns`: True if any
     requested gradient exists. The first `num_constant`
     operator nodes need running only when an argument has changed (see `constants.py`). `forms` are those of
@@ -107,6 +109,7 @@ class PlannedStep:
     forms: Mapping[Key, Any] = field(default_factory=dict)
     points: tuple[tuple[str, Key], ...] = ()
     previews: frozenset[Node] = frozenset()
+    streams: tuple[int, ...] | None = None
 
     @cached_property
     def parts(self) -> Mapping[str, Shape]:
@@ -391,7 +394,7 @@ def _with_flags_stored(
     order, kept = list(trained.nodes), []
     for weight, flag in flags.items():
         if flag in storage:
-            order.append(Node(_copy, NoAttrs(), (flag,), f"{weight.node.name}_rows"))
+            order.append(Node(Copied, NoAttrs(), (flag,), f"{weight.node.name}_rows"))
             flag = Entry(order[-1])
         storage[flag] = ("rows", weight.node.name)
         kept.append(flag)
@@ -427,7 +430,7 @@ def _with_gradient_storage(
             order += [total.node, effects[-1]]
             continue
         if g.node.op is None or g in storage:
-            copy = Node(_copy, NoAttrs(), (g,), f"{name}_gradient")
+            copy = Node(Copied, NoAttrs(), (g,), f"{name}_gradient")
             order.append(copy)
             g = Entry(copy)
         storage[g] = ("grad", name)
@@ -456,7 +459,7 @@ def _own_outputs(graph: Graph) -> tuple[Graph, dict[Entry, Key]]:
     shapes, dtypes = dict(graph.shapes), dict(graph.dtypes)
     for i, e in enumerate(graph.outputs):
         if e.node.op is None or e in storage:
-            copy = Node(_copy, NoAttrs(), (e,), f"{e.node.name}_output")
+            copy = Node(Copied, NoAttrs(), (e,), f"{e.node.name}_output")
             shapes[Entry(copy)], dtypes[Entry(copy)] = shapes[e], dtypes[e]
             added.append(copy)
             e = Entry(copy)

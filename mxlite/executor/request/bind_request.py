@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, KW_ONLY
 from typing import Any
 
 from ...backends.tune.records import Records
-from ...core import BindError, BudgetError, config, Context, nearest, parse_bytes
+from ...core import BindError, BudgetError, config, Context, current_context, nearest, parse_bytes
 from ...graph import Graph, Shape, UpdateRule
 from ...memplan import Device, HostLink, Ranks, STRATEGIES
 from ...memplan.cost.ranks import ALONE
+from ..placement.devices import Devices
 from ..plan.metrics import Counted
 from .amp import amp_dtype, LossScale
 from .watch import Watch
@@ -43,6 +44,8 @@ class BindRequest:
     forward(is_train=False) is all that may be run. `ranks` are the processes that train together;
     `parts` names the weights of which each keeps a part, where there is no update that tells. `records` is a
     file of `mxlite tune`, by default the one that MXLITE_RECORDS names, and `schedules` what it says.
+    `group2ctx` are the devices of groups of nodes, and `lying` those of arrays that exist, by name; `devices`
+    is what follows.
     """
 
     graph: Graph
@@ -65,11 +68,14 @@ class BindRequest:
     ranks: Ranks = ALONE
     parts: frozenset[str] = frozenset()
     records: str | Records | None = None
+    group2ctx: Mapping[str, Context] | None = None
+    lying: Mapping[str, Context] = field(default_factory=dict)
     budget: int | None = field(init=False)
     rule: UpdateRule | None = field(init=False)
     scale: LossScale | None = field(init=False)
     host: HostLink | None = field(init=False)
     schedules: Records | None = field(init=False)
+    devices: Devices = field(init=False)
 
     def __post_init__(self) -> None:
         """Raises what is wrong with the options: BindError, BudgetError, DTypeError."""
@@ -87,9 +93,15 @@ class BindRequest:
             rule=update_rule(self.optimizer),
             host=host_link(self.offload),
             schedules=schedules_of(self.records),
+            devices=Devices.of(self.ctx or current_context(), self.group2ctx, self.lying),
         )
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.devices.are_several and self.ranks.count > 1:
+            raise BindError(
+                f"group2ctx spreads the step over {len(self.devices.contexts)} devices, and ranks= over "
+                f"{self.ranks.count} processes: one of them at a time."
+            )
 
     @property
     def may_shard(self) -> bool:

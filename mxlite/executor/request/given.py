@@ -73,8 +73,11 @@ def plain(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
 
 
 def shared_arrays(shared_exec: Executor, planned: Planned, inputs: set[str]) -> dict[Key, NDArray]:
-    """Parameters, gradients and states of another executor that have the same shape and type here."""
-    return {
+    """Parameters, gradients and states of another executor that have the same shape and type here.
+
+    Raises BindError if one lies on another of several devices.
+    """
+    found = {
         k: a
         for k, a in shared_exec._arrays.items()
         if k[0] in ("var", "grad")
@@ -82,6 +85,14 @@ def shared_arrays(shared_exec: Executor, planned: Planned, inputs: set[str]) -> 
         and k in planned.train.step.owned
         and planned.train.step.owned[k] == (a.shape, a.storage.dtype)
     }
+    asked = planned.asked
+    for (_, name), array in found.items() if asked.devices.are_several else ():
+        if array.context != asked.context:
+            raise BindError(
+                f"shared_exec has {name!r} on {array.context}, but here it would be on {asked.context}: "
+                f"bind both with one group2ctx."
+            )
+    return found
 
 
 def by_name(arrays: Any, names: Sequence[str], what: str, complete: bool) -> dict[str, NDArray]:

@@ -25,7 +25,7 @@ def replanned(
     typed: tuple[Graph, frozenset[str]],
     inputs: Collection[str],
     there: Callable[[Planned], Collection[Key]],
-    choose: Callable[[LazySteps, Lowered], MemoryPlan] | None = None,
+    choose: Callable[[Candidates, LazySteps, Lowered], MemoryPlan] | None = None,
     **others: Any,
 ) -> tuple[Planned, dict[str, str]]:
     """The result of `Planning.run` for a graph and its stored names, `typed`, in the arena of `executor`,

@@ -51,7 +51,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
 
     def there(planned: Planned) -> dict[Key, NDArray]:
         """The arrays of `executor` that can be reused; of larger ones the first elements."""
-        owned = planned.train.step.owned
+        owned = {k: kind for one in planned.of_devices for k, kind in one.train.step.owned.items()}
         return {
             k: _first(a, owned[k][0])
             for k, a in executor._arrays.items()
@@ -62,6 +62,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         }
 
     templates = executor.templates()
+    template = None if request.devices.are_several else templates[0]
     scale, value = request.scale, executor.loss_scale
     if scale is not None and value is not None:
         scale = replace(scale, value=value)
@@ -72,7 +73,7 @@ def rebind(executor: Executor, shapes: Shapes, partial_shaping: bool, allow_up_s
         (inferred, stored),
         known,
         there,
-        choose=lambda steps, _: steps.plan(request.budget, templates[0]),
+        choose=lambda _, steps, usual: steps.plan(request.budget, template),
         template=templates[1],
         like=executor._planned.lowered,
         in_place=bool(executor._planned.infer.step.forms),

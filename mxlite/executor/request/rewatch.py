@@ -31,7 +31,8 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
         {n: a.dtype for n, a in arrays.items()},
         executor._request.amp,
     )
-    inputs = {k[1] for k, c in old.train.step.category.items() if c == "inputs" and k[1] in executor.arg_dict}
+    kinds = [kind for one in old.of_devices for kind in one.train.step.category.items()]
+    inputs = {k[1] for k, c in kinds if c == "inputs" and k[1] in executor.arg_dict}
 
     def there(planned: Planned) -> set[Key]:
         """The arrays that stay."""
@@ -41,18 +42,17 @@ def rewatch(executor: Executor, watch: Watch | None) -> None:
 
     request = replace(executor._request, metrics=(), watch=watch)
     planned, _ = replanned(executor, request, graph, inputs, there)
-    allocator = Allocator(executor.context, executor._backend, unmade(planned, there(planned)))
     result = {k: a for k, a in executor._arrays.items() if k[0] in ("var", "grad")}
-    for lowered in (planned.train, planned.infer):
-        for key, (shape, dtype) in lowered.step.owned.items():
-            found = executor._arrays.get(key)
-            if found is None or (found.shape, found.storage.dtype) != (shape, dtype):
-                found = allocator.make(key, shape, dtype, lowered.step.category)
-            result.setdefault(key, found)
-    arena = executor._arena
-    need = max(planned.train_plan.arena_bytes, planned.infer_plan.arena_bytes)
-    host = planned.train_plan.host_bytes
-    if len(arena.tenants) > 1:  # others need it at its size
-        need, host = max(need, arena.nbytes), max(host, arena.host_nbytes)
-    arena.resize(need, host)
+    for one, arena in zip(planned.of_devices, executor._arena.of_devices):
+        allocator = Allocator(one.asked.context, one.asked.backend, unmade(one, there(one)))
+        for lowered in one.lowered:
+            for key, (shape, dtype) in lowered.step.owned.items():
+                found = executor._arrays.get(key)
+                if found is None or (found.shape, found.storage.dtype) != (shape, dtype):
+                    found = allocator.make(key, shape, dtype, lowered.step.category)
+                result.setdefault(key, found)
+        need, host = one.arena_bytes, one.train_plan.host_bytes
+        if len(arena.tenants) > 1:  # others need it at its size
+            need, host = max(need, arena.nbytes), max(host, arena.host_nbytes)
+        arena.resize(need, host)
     executor.replan(planned, result, watch)

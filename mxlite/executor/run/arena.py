@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -16,8 +17,8 @@ class Tenant(Protocol):
     """Owner of programs that lie in an arena."""
 
     @property
-    def memory_plan(self) -> MemoryPlan:
-        """The plan of the largest of them."""
+    def memory_plans(self) -> Sequence[MemoryPlan]:
+        """The plan of the largest of them, on each device."""
 
     def leave(self) -> None:
         """Drop them: their block is no longer the arena's."""
@@ -33,7 +34,8 @@ class Arena:
     when the next program is created; `generation` tells if a program is still up to date, `tenants`
     are told to drop theirs.
     `host_nbytes` more lie in host memory, for arrays that leave the device between forward and backward.
-    `lane` is the engine's device for the programs here, if they run on a CPU.
+    `lane` is the engine's device for the programs here, if they run on a CPU. `peers` are the arenas of the
+    other devices of a program on several.
     """
 
     def __init__(self, backend: Backend, nbytes: int, host_nbytes: int = 0, lane: str = "cpu") -> None:
@@ -48,6 +50,12 @@ class Arena:
         self._block: Any = None
         self._host_block: Any = None
         self.guard_bytes = 0
+        self.peers: tuple[Arena, ...] = ()
+
+    @property
+    def of_devices(self) -> tuple[Arena, ...]:
+        """This arena and those of the other devices."""
+        return self, *self.peers
 
     @property
     def is_used(self) -> bool:

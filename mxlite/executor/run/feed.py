@@ -29,6 +29,7 @@ from ...ops.shape.reshape import Move
 from ..plan.candidates import Planned
 from ..plan.lower import STAGING
 from ..plan.step import Key
+from .devices_program import DevicesProgram
 from .graph_segment import Told
 from .program import Program
 from .storage import staging_of
@@ -41,9 +42,8 @@ def _listed(names: Iterable[str], most: int = 12) -> list[str]:
 
 
 class Feed:
-    """The feed of one executor. Programs draw from `random`, guarded by `random_var`: a RandomState on a GPU,
-
-    Both are None where no program draws.
+    """The feed of one executor. The programs of device d draw from `random[d]`, None where none draws: a
+    RandomState on a GPU. `random_var` guards them; `nbytes` are their bytes.
     """
 
     def __init__(
@@ -59,16 +59,19 @@ class Feed:
         self._staging: Staging | None = None
         if STAGING in arrays:
             self._staging = staging_of(arrays, planned.train)
-        self.random: Any = None
-        self.random_var: Var | None = None
+        self.random: list[Any] = []
+        self.random_var = Var("random state")
         self._drawn: tuple[int, int] | None = None
         self._heads_checked: Sequence[str | None] | None = None
-        self.nbytes = 0  # of the random state
-        if planned.train.uses_rng or planned.infer.uses_rng:
-            state: Any = backend.array((2,), np.dtype(np.uint64))
-            self.random = state if self._remote is None else self._remote.random_state(state)
-            self.random_var = Var("random state")
-            self.nbytes = state.nbytes
+        self.nbytes: list[int] = []
+        for one in planned.of_devices:
+            state: Any = None
+            if one.train.uses_rng or one.infer.uses_rng:
+                state = backend.array((2,), np.dtype(np.uint64))
+            self.nbytes.append(0 if state is None else state.nbytes)
+            if state is not None and self._remote is not None:
+                state = self._remote.random_state(state)
+            self.random.append(state)
         self.renew(planned, arrays)
 
     def renew(self, planned: Planned, arrays: Mapping[Key, NDArray]) -> None:
@@ -82,21 +85,21 @@ class Feed:
         told, self._told = self._told, []
         return told
 
-    def draw(self, program: Program, again: bool = False) -> None:
+    def draw(self, program: Program | DevicesProgram, again: bool = False) -> None:
         """Give the program the random step that it draws from, if it does; `again`: that of the last pass."""
         if not program.lowered.uses_rng:
             return
-        random, var = self.random, self.random_var
-        assert random is not None and var is not None
+        states, var = [r for r in self.random if r is not None], self.random_var
         if self._drawn is None or not again:
             self._drawn = nd_random.next_step(self._ctx)
         seed, step = self._drawn
         if self._remote is not None:
-            self._told.append(Told(partial(random.expect, seed, step), (), (var,)))
+            self._told.append(Told(partial(states[0].expect, seed, step), (), (var,)))
             return
 
         def advance() -> None:
-            random[0], random[1] = seed, step
+            for state in states:
+                state[0], state[1] = seed, step
 
         get_engine().push(advance, (), (var,), name="random step", kind=program.lowered.kind)
 

@@ -39,7 +39,7 @@ class GraphProgram(Program):
         arena: Arena,
         random: RandomState | None = None,
         rng_var: Var | None = None,
-        states: dict[Node, dict[str, Any]] | None = None,
+        states: dict[Node | int, dict[str, Any]] | None = None,
         streams: int = 1,
     ) -> None:
         self.random = random
@@ -139,7 +139,7 @@ def make_program(
     arena: Arena,
     random: Any,
     rng_var: Var | None,
-    states: dict[Node, dict[str, Any]],
+    states: dict[Node | int, dict[str, Any]],
     streams: int,
 ) -> Program:
     """The program for where `lowered` is to run. `random` is a RandomState there, or an array."""

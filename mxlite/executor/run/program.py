@@ -11,7 +11,8 @@ run concurrently. Previews (see `plan/lower.py`) are segments that a whole step 
     segment 2   writes done2   reads done0 done1                         writes gradients
 
 Each copy to host memory or back is a segment of its own, so that it may run beside the kernels; so is each
-collective, which writes the tag WIRE, since all ranks must run theirs in one order.
+collective, which writes the tag WIRE, since all ranks must run theirs in one order, and so is each end of a
+transfer between devices, which the program of all devices joins with the other end.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ...core import config
 from ...engine import get_engine, Var, Vars
 from ...graph import Node
 from ...memplan import check, MemoryPlan, RUN
+from ..placement.transfer import Receive, Transfer
 from ..plan.lower import Call, Lowered, SCRATCH
 from ..plan.step import Key
 from .arena import Arena, BROKEN_OFF
@@ -41,7 +43,8 @@ class Program:
     """A step that can be pushed: `push_forward`, then `push_backward`.
 
     `arrays` maps every key in `lowered.step.owned` to its array (an object with `storage` and `var`).
-    `states` are the nodes' own, shared by the programs of one executor.
+    `states` are the nodes' own, shared by the programs of one executor, and those that both ends of a
+    transfer share, by its number.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Program:
         arena: Arena,
         rng_state: Any = None,
         rng_var: Var | None = None,
-        states: dict[Node, dict[str, Any]] | None = None,
+        states: dict[Node | int, dict[str, Any]] | None = None,
     ) -> None:
         self.lowered = lowered
         self.plan = plan
@@ -63,6 +66,8 @@ class Program:
         self.bulk_size = config.bulk_size()
         self.states = {} if states is None else states
         self.segments: list[Any] = []
+        self.tail: tuple[Var, ...] = ()  # what the next user of the arena waits for
+        self.forward_tail: tuple[Var, ...] = ()  # the same after the forward pass alone
         self.num_forward = 0  # segments
         self.previews: frozenset[int] = frozenset()  # segments
         self.num_constant = 0  # segments
@@ -89,18 +94,18 @@ class Program:
         """
         try:
             self._enter(range(self.num_forward), told)
-            self.arena.holder, self.arena.tail = self, self._forward_tail
+            self.arena.holder, self.arena.tail = self, self.forward_tail
         except BaseException:
-            self._break_off()
+            self.break_off()
             raise
 
     def push_backward(self, told: Sequence[Any] = ()) -> None:
         """Push backward and update; the forward pass must have been the last to use the arena."""
         try:
             self._push(self.segments[self.num_forward :], False, told)
-            self.arena.holder, self.arena.tail = None, self._tail
+            self.arena.holder, self.arena.tail = None, self.tail
         except BaseException:
-            self._break_off()
+            self.break_off()
             raise
 
     def push_step(self, told: Sequence[Any] = ()) -> None:
@@ -108,19 +113,19 @@ class Program:
         try:
             self._push_whole(told)
         except BaseException:
-            self._break_off()
+            self.break_off()
             raise
 
     def _push_whole(self, told: Sequence[Any]) -> None:
         self._enter([g for g in range(len(self.segments)) if g not in self.previews], told)
-        self.arena.holder, self.arena.tail = None, self._tail
+        self.arena.holder, self.arena.tail = None, self.tail
 
     @property
     def passes(self) -> list[Any]:
         """All segments created so far."""
         return self.segments
 
-    def _break_off(self) -> None:
+    def break_off(self) -> None:
         """Handle an interrupt between two pushes, often while one waits for room: what was pushed still runs.
 
         So the next user waits for every segment. No result of this program can be relied on.
@@ -188,8 +193,8 @@ class Program:
         self._sources = tuple({v: None for segment in constant for v in segment.reads})
         for g, segment in enumerate(self.segments):
             come_behind(segment, tuple(self.segments[p].done for p in before[g]))
-        self._forward_tail = self._sinks(before[: self.num_forward])
-        self._tail = self._sinks(before)
+        self.forward_tail = self._sinks(before[: self.num_forward])
+        self.tail = self._sinks(before)
 
     def _groups(self) -> list[int]:
         """The segment of each step."""
@@ -240,7 +245,7 @@ class Program:
                     reads[g][self.arrays[where].var] = None
             if self.rng_var is not None and lowered.calls[t].stream >= 0:
                 reads[g][self.rng_var] = None
-            if plan.problem.tasks[t].exchanges:
+            if plan.problem.tasks[t].exchanges and self._transfer(t) is None:
                 writes[g][WIRE] = None
             made_in.update((o, g) for o in schedule.outputs[s] if o >= 0)
             changed = [schedule.value_of[o] for o in schedule.outputs[s] if o >= 0]
@@ -269,10 +274,29 @@ class Program:
         waited = {p for g, row in enumerate(before) if g not in self.previews for p in row}
         return tuple(self.segments[g].done for g in range(len(before)) if g not in waited)
 
+    def _transfer(self, t: int) -> int | None:
+        """The number of the transfer that a task is an end of."""
+        op, attrs = self.lowered.calls[t].node.op, self.lowered.calls[t].node.attrs
+        return attrs.number if op is not None and issubclass(op, Transfer) else None
+
     def _state(self, call: Call) -> dict[str, Any] | None:
         if "state" not in call.kernel.signature.services:
             return None
-        return self.states.setdefault(call.node.forward or call.node, {})
+        node = call.node.forward or call.node
+        both_ends = node.op is not None and issubclass(node.op, Transfer)
+        return self.states.setdefault(node.attrs.number if both_ends else node, {})
+
+    @property
+    def transfers(self) -> dict[int, tuple[int, bool]]:
+        """The segments that are ends of transfers: the number of each, and whether it receives."""
+        found: dict[int, tuple[int, bool]] = {}
+        schedule = self.plan.schedule
+        for g, segment in enumerate(self.segments):
+            t = schedule.task[segment.first]
+            number = self._transfer(t) if schedule.kinds[segment.first] == RUN else None
+            if number is not None:
+                found[g] = number, self.lowered.calls[t].node.op is Receive
+        return found
 
     def _residents(self, calls: Sequence[Callable[[], None]]) -> list[Kept]:
         """Weights that this program keeps in another form, with the calls that read them."""

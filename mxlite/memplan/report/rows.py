@@ -36,8 +36,12 @@ def rows_of(plan: MemoryPlan) -> tuple[list[Row], list[Row]]:
     if problem.costs:
         rows.append(("predicted step", f"{1e3 * plan.predicted_seconds:.4g} ms", problem.costs))
     steps = zip(plan.schedule.kinds, plan.schedule.task)
-    ran = (problem.tasks[t] for kind, t in steps if kind == RUN)
-    if messages := [t for t in ran if t.exchanges]:
+    ran = [problem.tasks[t] for kind, t in steps if kind == RUN]
+    ran = [t for t in ran if t.exchanges]
+    if copies := [t for t in ran if not t.phases]:
+        note = f"in {len(copies)} arrays sent or received"
+        rows.append(("to and from devices", format_bytes(sum(t.exchanges for t in copies)), note))
+    if messages := [t for t in ran if t.phases]:
         shared = sum(bool(t.mutates) for t in messages)
         gathers = [t.name for t in messages if t.recomputable]
         note = f"in {len(messages)}, {1e3 * fsum(t.seconds for t in messages):.3g} ms of waiting for them"

@@ -1,0 +1,1 @@
+"""One step on several devices: where each node runs, and what each device plans of it."""
