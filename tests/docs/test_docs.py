@@ -36,7 +36,8 @@ PUBLIC = """
     DefinitionError DerivativeError DeviceError dist DTypeError dynamic engine
     EngineError Executor executor_manager FileAccessError FileError FolderError format_bytes FormatError
     formats from_torch get_num_threads gluon gpu gpu_memory_info image img IndexingError init initializer
-    io is_np_array is_np_shape kv kvstore log lr_scheduler MemoryBudgetError memplan metric misc MissingFileError
+    io is_np_array is_np_shape kv kvstore log lr_scheduler MemoryBudgetError memplan metric misc
+    MissingFileError
     MissingMethodError mod model models module mon monitor MXLiteError MXNetError name nd NDArray ndarray
     np_array np_shape num_gpus onnx OpAttributeError operator OperatorError opt optimizer OutOfMemoryError
     parse_bytes PlaceError PlanError profiler random RangeError recordio registry RewriteError rnd rnn runtime
