@@ -8,6 +8,7 @@ net.hybridize(memory_budget="64MiB")
 
 from ..core import DeferredInitializationError as DeferredInitializationError
 from . import (
+    block_names,
     contrib as contrib,
     data as data,
     loss as loss,
@@ -24,4 +25,5 @@ from .parameters.parameter import Parameter as Parameter
 from .parameters.parameter_dict import ParameterDict as ParameterDict
 from .trainer import Trainer as Trainer
 
+block = parameter = block_names
 utils = util_names
