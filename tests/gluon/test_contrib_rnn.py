@@ -119,7 +119,7 @@ def test_nodes_are_named_by_their_places():
 
 
 def test_what_cells_cannot_do_is_told():
-    with pytest.raises(mx.OpAttributeError, match="Conv2DGRUCell: h2h_kernel must be odd.*got 2"):
+    with pytest.raises(mx.OpAttributeError, match=r"Conv2DGRUCell: h2h_kernel must be odd.*got 2"):
         rnn.Conv2DGRUCell((2, 5, 5), 3, 3, 2)
     with pytest.raises(mx.OpAttributeError, match=r"i2h_pad must be one number or 2, got \(1, 1, 1\)"):
         rnn.Conv2DGRUCell((2, 5, 5), 3, 3, 3, i2h_pad=(1, 1, 1))

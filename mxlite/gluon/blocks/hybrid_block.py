@@ -232,15 +232,7 @@ class HybridBlock(Block):
                 f"{type(self).__name__} {self.name!r} takes all arrays or all symbols, got both."
             )
         if isinstance(tensors[0], Symbol):
-            with self.name_scope():
-                variables = {n: p.var() for n, p in self._reg_params.items()}
-                try:
-                    return self.hybrid_forward(sym, *args, **variables)
-                except TypeError as error:
-                    told = explained(self, error, args, ())
-                    if told is error:
-                        raise
-                    raise told from error
+            return self.composed(*args)
         if len(tensors) == len(inputs):
             self._form = form, len(inputs)
         if self._active and BoundCalls.serves():
@@ -274,6 +266,20 @@ class HybridBlock(Block):
             if told is error:
                 raise
             raise told from error
+
+    def composed(self, *args: Any) -> Any:
+        """The outputs for symbols: what `hybrid_forward` makes of them, whatever a subclass's `forward` does
+        before.
+        """
+        with self.name_scope():
+            variables = {n: p.var() for n, p in self._reg_params.items()}
+            try:
+                return self.hybrid_forward(sym, *args, **variables)
+            except TypeError as error:
+                told = explained(self, error, args, ())
+                if told is error:
+                    raise
+                raise told from error
 
     def _values(self, context: Context) -> dict[str, NDArray]:
         return {n: p.data(context) for n, p in self._reg_params.items()}
