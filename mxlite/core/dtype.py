@@ -32,8 +32,8 @@ float64 = FLAGS[1]
 
 
 def as_dtype(kind: Any) -> np.dtype[Any]:
-    """The supported dtype that `kind` names: a numpy dtype, type or name for one ("f", "double"), an array for
-    its own, as numpy has it, or None for float32.
+    """The supported dtype that `kind` names: a numpy dtype, type or name for one ("f", "double"), an array
+    for its own, as numpy has it, or None for float32.
     """
     if kind is None:
         return float32
