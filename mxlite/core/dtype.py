@@ -32,15 +32,15 @@ float64 = FLAGS[1]
 
 
 def as_dtype(kind: Any) -> np.dtype[Any]:
-    """The supported dtype that `kind` names: a numpy dtype, type or name for one ("f", "double"), or None for
-    float32.
+    """The supported dtype that `kind` names: a numpy dtype, type or name for one ("f", "double"), an array
+    for its own, as numpy has it, or None for float32.
     """
     if kind is None:
         return float32
     if isinstance(kind, str) and kind in _BY_NAME:
         return _BY_NAME[kind]
     try:
-        dtype: np.dtype[Any] = np.dtype(kind)
+        dtype: np.dtype[Any] = np.dtype(kind if isinstance(kind, type) else getattr(kind, "dtype", kind))
     except (TypeError, ValueError, SyntaxError):
         near = nearest(kind, _BY_NAME) if isinstance(kind, str) else ""
         raise DTypeError(f"dtype {kind!r} is not supported; use one of {sorted(_BY_NAME)}.{near}") from None

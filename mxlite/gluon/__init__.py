@@ -10,6 +10,7 @@ import sys as _sys
 
 from ..core import DeferredInitializationError as DeferredInitializationError
 from . import (
+    block_names,
     contrib as contrib,
     data as data,
     loss as loss,
@@ -26,5 +27,6 @@ from .parameters.parameter import Parameter as Parameter
 from .parameters.parameter_dict import ParameterDict as ParameterDict
 from .trainer import Trainer as Trainer
 
+block = parameter = block_names
 utils = util_names
 block = parameter = _sys.modules[__name__]  # where MXNet has them

@@ -37,6 +37,9 @@ class Trainer:
     compression_params: how gradients travel, see `KVStore.set_gradient_compression`.
     """
 
+    # MXNet's names, which Sockeye reads: nothing waits to be initialized, and updates are by `_updaters`.
+    _kv_initialized, _params_to_init, _update_on_kvstore = True, (), False
+
     def __init__(
         self,
         params: Any,
@@ -70,7 +73,7 @@ class Trainer:
             self._optimizer = opt.create(optimizer, **arguments)
         self._scale = self._optimizer.rescale_grad
         self._optimizer.param_dict = self._names  # type: ignore[attr-defined]
-        self._updaters: list[opt.Updater] = []
+        self._updaters = [opt.get_updater(self._optimizer)]
         self._keeps_gradients = update_on_kvstore is False
         self._number = {p: i for i, p in enumerate(self._params)}
         for p in self._params:
@@ -216,8 +219,6 @@ class Trainer:
 
     def _updaters_for(self, count: int) -> Sequence[opt.Updater]:
         """An updater for each device. Each counts the updates from where the others stood."""
-        if not self._updaters:
-            self._updaters.append(opt.get_updater(self._optimizer))
         while len(self._updaters) < count:
             made = opt.get_updater(_twin(self._optimizer))
             self._updaters.append(made)

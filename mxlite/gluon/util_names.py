@@ -109,6 +109,11 @@ def download(
     )
 
 
+def replace_file(src: str, dst: str) -> None:
+    """Move a file to `dst` in one step, also where another is there."""
+    os.replace(src, dst)
+
+
 def repo_url() -> str:
     """The address of the repository, with a slash at its end."""
     return os.environ.get("MXNET_GLUON_REPO", REPOSITORY).rstrip("/") + "/"

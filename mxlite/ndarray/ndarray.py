@@ -257,15 +257,26 @@ class NDArray(Arithmetic, Methods, Attachment):
             note_view(call, self, view)
         return view
 
-    def reshape_like(self, rhs: NDArray) -> Self:
-        """The same memory with the axes of `rhs`."""
-        if rhs.size != self.size:
-            raise ShapeError(
-                f"cannot reshape {self.shape} like {rhs.shape}: {self.size} elements are not {rhs.size}."
-            )
-        view = self.alias(self.storage.reshape(rhs.shape))
+    def reshape_like(
+        self,
+        rhs: NDArray,
+        lhs_begin: int | None = None,
+        lhs_end: int | None = None,
+        rhs_begin: int | None = None,
+        rhs_end: int | None = None,
+    ) -> Self:
+        """The same memory with the axes of `rhs`, or with those of a range in place of a range of its own, as
+        the operator `reshape_like` has it.
+        """
+        ranges = dict(lhs_begin=lhs_begin, lhs_end=lhs_end, rhs_begin=rhs_begin, rhs_end=rhs_end)
+        call = call_of("reshape_like", ranges)
+        try:
+            _, (shape,) = call.op.infer_shape(call.attrs, self.shape, rhs.shape)
+        except ShapeError as error:
+            raise ShapeError(f"reshape_like: cannot reshape {self.shape} like {rhs.shape}: {error}") from None
+        view = self.alias(self.storage.reshape(shape))
         if MODE.flags:
-            note_view(call_of("_reshape_to", {"shape": rhs.shape}), self, view)
+            note_view(call_of("_reshape_to", {"shape": shape}), self, view)
         return view
 
     __getitem__ = get_item

@@ -157,3 +157,46 @@ def test_a_dictionary_is_saved_and_loaded_by_name(tmp_path):
         half.load(file, ignore_extra=True, restore_prefix="net_")
     half.load(file, ignore_extra=True, restore_prefix="net_", cast_dtype=True)
     assert half["net_a"].data().dtype == np.float16
+
+
+class Halved(gluon.Parameter):
+    """Half of another parameter, made as GluonNLP makes dropped weights: of MXNet's private attributes."""
+
+    def __init__(self, p):
+        self._deferred_init = p._deferred_init
+        super().__init__(
+            name=p.name, grad_req=p.grad_req, shape=p._shape, dtype=p.dtype, lr_mult=p.lr_mult,
+            wd_mult=p.wd_mult, init=p.init, allow_deferred_init=p._allow_deferred_init,
+            differentiable=p._differentiable,
+        )  # fmt: skip
+        self._var, self._data, self._grad = p._var, p._data, p._grad
+        self._ctx_list, self._ctx_map, self._trainer = p._ctx_list, p._ctx_map, p._trainer
+
+    def data(self, ctx=None):
+        return self._check_and_get(self._data, ctx) / 2
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_parameter_may_compute_what_blocks_compute_with(hybrid, early):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(2, use_bias=False, in_units=2), gluon.nn.Dense(1, use_bias=False, in_units=2))
+    layer = net[0]
+    if early:
+        net.initialize(mx.init.One())
+    layer.params._params[layer.weight.name] = layer._reg_params["weight"] = Halved(layer.weight)
+    if not early:
+        net.initialize(mx.init.One())
+    if hybrid:
+        net.hybridize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1.0})
+    x = mx.nd.array([[1, 2]])
+    with mx.autograd.record():
+        out = net(x)
+    out.backward()
+    assert out.asscalar() == 3
+    weight = layer.params[layer.weight.name]
+    assert weight.grad().asnumpy().tolist() == [[0.5, 1], [0.5, 1]]
+    trainer.step(1)
+    assert weight.list_data()[0].asnumpy().tolist() == [[0.5, 0], [0.5, 0]]
+    assert net(x).asscalar() == 0.25 * 2 * (1 - 1.5)

@@ -47,6 +47,7 @@ class HybridBlock(Block):
         self._traces: dict[Any, Trace] = {}
         self._form: tuple[Form, int] | None = None  # of the inputs of the last call
         self._calls: BoundCalls | None = None
+        self._computed: bool | None = None
         self._hook: OpHook | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -68,6 +69,7 @@ class HybridBlock(Block):
         """Forget traces and bound programs, after a change of the network."""
         self._traces = {}
         self._calls = None
+        self._computed = None
 
     # -- as a symbol ---------------------------------------------------------------------------
 
@@ -232,18 +234,10 @@ class HybridBlock(Block):
                 f"{type(self).__name__} {self.name!r} takes all arrays or all symbols, got both."
             )
         if isinstance(tensors[0], Symbol):
-            with self.name_scope():
-                variables = {n: p.var() for n, p in self._reg_params.items()}
-                try:
-                    return self.hybrid_forward(sym, *args, **variables)
-                except TypeError as error:
-                    told = explained(self, error, args, ())
-                    if told is error:
-                        raise
-                    raise told from error
+            return self.composed(*args)
         if len(tensors) == len(inputs):
             self._form = form, len(inputs)
-        if self._active and BoundCalls.serves():
+        if self._active and BoundCalls.serves() and not self._is_computed:
             if len(tensors) < len(inputs):
                 other = next(v for v in inputs if not isinstance(v, NDArray))
                 raise RangeError(
@@ -274,6 +268,27 @@ class HybridBlock(Block):
             if told is error:
                 raise
             raise told from error
+
+    @property
+    def _is_computed(self) -> bool:
+        """True if some parameter's array is made anew at each call, and so is no array of a program."""
+        if self._computed is None:
+            self._computed = any(p.is_computed for p in self.collect_params().values())
+        return self._computed
+
+    def composed(self, *args: Any) -> Any:
+        """The outputs for symbols: what `hybrid_forward` makes of them, whatever a subclass's `forward` does
+        before.
+        """
+        with self.name_scope():
+            variables = {n: p.var() for n, p in self._reg_params.items()}
+            try:
+                return self.hybrid_forward(sym, *args, **variables)
+            except TypeError as error:
+                told = explained(self, error, args, ())
+                if told is error:
+                    raise
+                raise told from error
 
     def _values(self, context: Context) -> dict[str, NDArray]:
         return {n: p.data(context) for n, p in self._reg_params.items()}

@@ -91,7 +91,7 @@ def _joined(call: DeferredCall) -> Symbol:
     labels = map(Variable, _labels(call))
     outputs = list(call.trace.symbol)
     given = [next(labels) if place is None else outputs[place] for place in call.places]
-    (loss,), _ = flat(calls.block.forward(*nested(given, key[1])))
+    (loss,), _ = flat(calls.block.composed(*nested(given, key[1])))
     return Group([MakeLoss(loss), *map(BlockGrad, outputs)])
 
 

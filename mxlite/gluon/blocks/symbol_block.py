@@ -89,7 +89,11 @@ class SymbolBlock(HybridBlock):
             if not self._active:
                 self._active = True
             return super().forward(*args)
-        found = self._symbol(**dict(zip(self._inputs, inputs)))
+        return self.composed(*args)
+
+    def composed(self, *args: Any) -> Any:
+        """The outputs for symbols."""
+        found = self._symbol(**dict(zip(self._inputs, flat(args)[0])))
         return list(found) if self._several else found
 
     def hybridize(self, active: bool = True, *args: Any, **kwargs: Any) -> None:

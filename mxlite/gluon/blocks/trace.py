@@ -29,7 +29,7 @@ def traced(block: Any, form: Form, count: int) -> Trace:
     One input is called `data`, several `data0`, `data1` and so on. ArgumentError if an output is no symbol.
     """
     names = ("data",) if count == 1 else tuple(f"data{i}" for i in range(count))
-    outputs, form = flat(_listed(block.forward(*nested([Variable(n) for n in names], form))))
+    outputs, form = flat(_listed(block.composed(*nested([Variable(n) for n in names], form))))
     for value in outputs:
         if not isinstance(value, Symbol):
             raise ArgumentError(

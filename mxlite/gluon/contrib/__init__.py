@@ -1,3 +1,3 @@
-"""mx.gluon.contrib: layers, samplers and data sets that MXNet keeps apart, nn and data of them."""
+"""mx.gluon.contrib: layers, cells, samplers and data sets that MXNet keeps apart, nn, rnn and data."""
 
-from . import data as data, nn as nn
+from . import data as data, nn as nn, rnn as rnn

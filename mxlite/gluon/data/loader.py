@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.pool  # programs written for MXNet, which imports it, find it: Sockeye's do
 import os
 import threading
 import warnings
@@ -17,11 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.reduction import ForkingPickler as ForkingPickler
 from typing import Any
 
 from ...core import StateError
 from ...core.errors import ArgumentError
 from ...core.wanted import whole
+from ...ndarray import NDArray
 from .batchify import default_batchify_fn as default_batchify_fn
 from .multi_worker import made_batch, MultiWorkerIter
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -30,6 +33,17 @@ default_mp_batchify_fn = default_batchify_fn
 """MXNet's name for the one of worker processes, which need no other here."""
 _MultiWorkerIter = MultiWorkerIter
 """MXNet's name, from which GluonCV's loaders derive."""
+
+
+def as_in_context(data: Any, ctx: Any) -> Any:
+    """A batch on a device: lists and tuples of arrays, also nested, as lists; what is none stays."""
+    if isinstance(data, NDArray):
+        return data.as_in_context(ctx)
+    return [as_in_context(d, ctx) for d in data] if isinstance(data, (list, tuple)) else data
+
+
+_as_in_context = as_in_context
+"""MXNet's name, which GluonNLP's loaders import, as they do `ForkingPickler`."""
 
 
 class DataLoader:

@@ -33,6 +33,10 @@ class Parameter:
     differentiable: False for what no gradient reaches, as running averages.
     """
 
+    # MXNet's names, which a parameter made of another one copies; both lie with the arrays here.
+    _grad: None = None
+    _ctx_map: None = None
+
     def __init__(
         self,
         name: str,
@@ -63,13 +67,15 @@ class Parameter:
                 )
         self._stype = stype
         self._grad_stype = grad_stype
-        self._arrays: dict[Context, NDArray] | None = None
-        self._later: Callable[[], None] | None = None  # fills the arrays as soon as the shape is known
-        self._later_ctx: list[Context] = []
+        self._data: dict[Context, NDArray] | None = None
+        self._deferred_init: Callable[[], None] | None = (
+            None  # fills the arrays as soon as the shape is known
+        )
+        self._ctx_list: list[Context] = []
         self._var: tuple[Any, Symbol] | None = None
         self._grad_req = "null"
         self.grad_req = grad_req
-        self.trainer: Callable[[], Any] = lambda: None  # of those that update it, the last one that was made
+        self._trainer: Callable[[], Any] = lambda: None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={np.dtype(self.dtype).name})"
@@ -125,6 +131,20 @@ class Parameter:
         return self._stype
 
     @property
+    def trainer(self) -> Callable[[], Any]:
+        """A function that gives the Trainer that updates it, the last one that was made, or None."""
+        return self._trainer
+
+    @trainer.setter
+    def trainer(self, trainer: Callable[[], Any]) -> None:
+        self._trainer = trainer
+
+    @property
+    def is_computed(self) -> bool:
+        """True if its class makes what blocks compute with anew at each call: `data` is its own."""
+        return type(self).data is not Parameter.data
+
+    @property
     def is_plain(self) -> bool:
         """True if it is of float32, and dense as its gradient."""
         return as_dtype(self._dtype) == np.float32 and self._stype == self._grad_stype == "default"
@@ -140,14 +160,14 @@ class Parameter:
         A shape that is not known yet defers this to the first forward pass if the parameter allows that;
         else ShapeError.
         """
-        if self._arrays is not None and not force_reinit:
+        if self._data is not None and not force_reinit:
             warnings.warn(
                 f"Parameter {self.name!r} is initialized already and stays as it is; "
                 f"force_reinit=True initializes it again.",
                 stacklevel=2,
             )
             return
-        self._arrays = None
+        self._data = None
         usual = initializer.Uniform() if default_init is None else initializer.create(default_init)
         own = init if init is not None else self.init if self.init is not None else usual
         devices = listed(ctx)
@@ -168,10 +188,10 @@ class Parameter:
                     trainer.begin(self)
 
         if self.is_known:
-            self._later = None
+            self._deferred_init = None
             fill()
         elif self._allow_deferred_init:
-            self._later, self._later_ctx = fill, devices
+            self._deferred_init, self._ctx_list = fill, devices
         else:
             raise ShapeError(
                 f"Parameter {self.name!r} cannot be initialized: its shape is {self._shape}, and 0 stands "
@@ -187,42 +207,42 @@ class Parameter:
     @property
     def is_initialized(self) -> bool:
         """True if it has its arrays."""
-        return self._arrays is not None
+        return self._data is not None
 
     @property
     def is_deferred(self) -> bool:
         """True if it will be initialized as soon as its shape is known."""
-        return self._later is not None
+        return self._deferred_init is not None
 
     def finish(self) -> None:
         """Initialize it now, if that was deferred. ShapeError if its shape is still not known."""
-        if self._later is None:
+        if self._deferred_init is None:
             return
         if not self.is_known:
             raise ShapeError(
                 f"Parameter {self.name!r} is {self._shape}: the forward pass did not tell its shape."
             )
-        fill, self._later = self._later, None
+        fill, self._deferred_init = self._deferred_init, None
         fill()
 
     def _place(self, values: NDArray, devices: Sequence[Context]) -> None:
         """Make an array on each device, with these values."""
-        self._arrays = {c: values.copyto(c) for c in devices}
+        self._data = {c: values.copyto(c) for c in devices}
         self._attach()
 
     def _attach(self) -> None:
         """Give every array its gradient, or none."""
-        for context, array in (self._arrays or {}).items():
+        for context, array in (self._data or {}).items():
             if self._grad_req == "null":
-                self._arrays[context] = array.detach()  # type: ignore[index]
+                self._data[context] = array.detach()  # type: ignore[index]
             else:
                 array.attach_grad(self._grad_req, self._grad_stype)
             watch(array)
 
     def _here(self) -> dict[Context, NDArray]:
-        if self._arrays is not None:
-            return self._arrays
-        if self._later is not None:
+        if self._data is not None:
+            return self._data
+        if self._deferred_init is not None:
             raise DeferredInitializationError(
                 f"Parameter {self.name!r} has no values yet: its shape is {self._shape}, and the first "
                 f"forward "
@@ -236,8 +256,17 @@ class Parameter:
         )
 
     def data(self, ctx: Context | None = None) -> NDArray:
-        """Its array on a device; None: the only one, or that on the current device."""
-        arrays = self._here()
+        """Its array on a device; None: the only one, or that on the current device.
+
+        A subclass may make another one of it, as GluonNLP's weights that are dropped do: blocks compute with
+        that one call by call, and gradients, updates and files are of the array itself.
+        """
+        return self._check_and_get(self._data, ctx)
+
+    def _check_and_get(self, arrays: dict[Context, NDArray] | None, ctx: Context | None) -> NDArray:
+        """The array of a device among `arrays`; MXNet's name. StateError if there is none."""
+        if arrays is None:
+            arrays = self._here()  # raises
         if ctx is None:
             if len(arrays) == 1:
                 return next(iter(arrays.values()))
@@ -255,7 +284,7 @@ class Parameter:
 
     def grad(self, ctx: Context | None = None) -> NDArray:
         """Its gradient on a device, as `data`. StateError if it asks for none."""
-        return self._gradient(self.data(ctx))
+        return self._gradient(self._check_and_get(self._data, ctx))
 
     def list_grad(self) -> list[NDArray]:
         """Its gradients on all devices."""
@@ -269,7 +298,7 @@ class Parameter:
 
     def list_ctx(self) -> list[Context]:
         """The devices that it is on, or will be."""
-        return list(self._later_ctx) if self._later is not None else list(self._here())
+        return list(self._ctx_list) if self._deferred_init is not None else list(self._here())
 
     def set_data(self, data: Any) -> None:
         """Write values to its arrays on all devices. What was recorded before keeps the old ones."""
@@ -278,42 +307,42 @@ class Parameter:
                 f"Parameter {self.name!r}: set_data wants an array of shape {self._shape}, got {found(data)}."
             )
         self.shape = data.shape
-        if self._arrays is None:
-            if self._later is None:
+        if self._data is None:
+            if self._deferred_init is None:
                 self._here()  # raises
-            devices = self._later_ctx
+            devices = self._ctx_list
 
             def fill() -> None:
                 self._place(_as_array(data).astype(self._dtype, copy=False), devices)
 
-            self._later = fill
+            self._deferred_init = fill
             return
-        for array in self._arrays.values():
+        for array in self._data.values():
             keep_before_write(array)
             with autograd.pause():
                 array[:] = data
 
     def zero_grad(self) -> None:
         """Set its gradients to 0."""
-        if self._grad_req != "null" and self._arrays is not None:
+        if self._grad_req != "null" and self._data is not None:
             for grad in self.list_grad():
                 make_zero(grad)
 
     def reset_ctx(self, ctx: Any) -> None:
         """Move it to one device, or have a copy on each of a list."""
         devices = listed(ctx)
-        if self._arrays is not None:
+        if self._data is not None:
             with autograd.pause():
                 self._place(self.mean(), devices)
-        elif self._later is not None:
-            fill, before = self._later, self._later_ctx
+        elif self._deferred_init is not None:
+            fill, before = self._deferred_init, self._ctx_list
 
             def moved() -> None:
-                self._later_ctx = before
+                self._ctx_list = before
                 fill()
                 self.reset_ctx(devices)
 
-            self._later, self._later_ctx = moved, devices
+            self._deferred_init, self._ctx_list = moved, devices
         else:
             raise StateError(f"Parameter {self.name!r} is not initialized, so it has no device to leave.")
 
@@ -330,9 +359,9 @@ class Parameter:
     def cast(self, dtype: Any) -> None:
         """Convert its values and its gradient to another type."""
         self._dtype = dtype
-        if self._arrays is not None:
+        if self._data is not None:
             with autograd.pause():
-                self._arrays = {c: a.astype(dtype) for c, a in self._arrays.items()}
+                self._data = {c: a.astype(dtype) for c, a in self._data.items()}
             self._attach()
 
     def take(self, data: NDArray, ctx: Any, cast_dtype: bool = False, dtype_source: str = "current") -> None:
@@ -359,14 +388,16 @@ class Parameter:
             else:
                 self.cast(data.dtype)
         self._shape = tuple(data.shape)
-        if self._arrays is None:
-            devices = self._later_ctx if self._later is not None else [cpu()] if ctx is None else listed(ctx)
-            self._later = None
+        if self._data is None:
+            devices = (
+                self._ctx_list if self._deferred_init is not None else [cpu()] if ctx is None else listed(ctx)
+            )
+            self._deferred_init = None
             self._place(data, devices)
             return
-        if ctx is not None and set(listed(ctx)) != set(self._arrays):
+        if ctx is not None and set(listed(ctx)) != set(self._data):
             raise StateError(
-                f"Parameter {self.name!r} is on {list(self._arrays)}, and cannot be loaded on {listed(ctx)}: "
+                f"Parameter {self.name!r} is on {list(self._data)}, and cannot be loaded on {listed(ctx)}: "
                 f"reset_ctx moves it."
             )
         self.set_data(data)

@@ -25,7 +25,7 @@ class ParameterDict:
     def __init__(self, prefix: str = "", shared: ParameterDict | None = None) -> None:
         self._prefix = prefix
         self._params: dict[str, Parameter] = {}
-        self.shared = shared
+        self._shared = shared
 
     def __repr__(self) -> str:
         lines = "\n".join(f"  {p}" for p in self.values())
@@ -65,9 +65,14 @@ class ParameterDict:
         """What stands before the names of new parameters."""
         return self._prefix
 
+    @property
+    def shared(self) -> ParameterDict | None:
+        """The parameters that `get` finds, too."""
+        return self._shared
+
     def _found(self, name: str) -> Parameter | None:
-        if name not in self._params and self.shared is not None and name in self.shared:
-            self._params[name] = self.shared[name]
+        if name not in self._params and self._shared is not None and name in self._shared:
+            self._params[name] = self._shared[name]
         return self._params.get(name)
 
     def get(self, name: str, **kwargs: Any) -> Parameter:

@@ -24,7 +24,8 @@ class RecurrentCell(Block):
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new sequence: cells that remember something forget it."""
+        """Begin a new sequence: cells that remember something forget it, and the next call is of place 0."""
+        self._counter = -1
         for child in self._children.values():
             if isinstance(child, RecurrentCell):
                 child.reset()
@@ -45,6 +46,17 @@ class RecurrentCell(Block):
             given = {"name": f"{self.prefix}begin_state_{i}"} if func is sym.zeros else {}
             made.append(func(shape=info["shape"], **given, **kwargs))
         return made
+
+    def forward(self, inputs: Any, states: Any) -> Any:
+        """The output and the new states at the next place of the sequence, whose number names the nodes."""
+        self._counter += 1
+        return super().forward(inputs, states)
+
+    def _get_activation(self, F: Any, inputs: Any, activation: Any, **named: Any) -> Any:
+        """`inputs` under an activation, which is told by its name or is a function such as a block."""
+        if isinstance(activation, str):
+            return F.Activation(inputs, act_type=activation, **named)
+        return activation(inputs)
 
     def _start(self, F: Any, inputs: Any, states: Any) -> Any:
         """`states`, or zeros for inputs of this batch size, (N, ...)."""

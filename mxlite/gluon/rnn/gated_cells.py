@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from .cell import HybridRecurrentCell
+from .gates import Gates
 
 
-class _GatedCell(HybridRecurrentCell):
+class GatedCell(HybridRecurrentCell):
     """What all have in common: weights and biases of inputs and of the state for some gates.
 
-    inputs: (N, C); states: (N, hidden_size) each -> output: (N, hidden_size).
+    inputs: (N, C); states: (N, hidden_size) each -> output: (N, hidden_size). With a `projection_size` the
+    output and the first state are (N, projection_size), products of the hidden values and one more weight.
     """
 
     _gates: int
@@ -26,16 +28,23 @@ class _GatedCell(HybridRecurrentCell):
         input_size: int = 0,
         prefix: str | None = None,
         params: Any = None,
+        projection_size: int | None = None,
+        h2r_weight_initializer: Any = None,
     ) -> None:
         super().__init__(prefix=prefix, params=params)
         self._hidden_size = hidden_size
+        self._input_size = input_size
+        self._projection_size = projection_size
         rows = self._gates * hidden_size
 
         def get(name: str, shape: tuple[int, ...], init: Any) -> Any:
             return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
 
         self.i2h_weight = get("i2h_weight", (rows, input_size), i2h_weight_initializer)
-        self.h2h_weight = get("h2h_weight", (rows, hidden_size), h2h_weight_initializer)
+        outputs = projection_size or hidden_size
+        self.h2h_weight = get("h2h_weight", (rows, outputs), h2h_weight_initializer)
+        if projection_size:
+            self.h2r_weight = get("h2r_weight", (projection_size, hidden_size), h2r_weight_initializer)
         self.i2h_bias = get("i2h_bias", (rows,), i2h_bias_initializer)
         self.h2h_bias = get("h2h_bias", (rows,), h2h_bias_initializer)
 
@@ -44,25 +53,19 @@ class _GatedCell(HybridRecurrentCell):
         info = {"shape": (batch_size, self._hidden_size), "__layout__": "NC"}
         return [dict(info) for _ in range(self._num_states)]
 
-    def reset(self) -> None:
-        """Begin a new sequence: the next call is that of place 0."""
-        super().reset()
-        self._place = -1
-
-    def _named(self, name: str) -> str:
-        """A node's name at this place of the sequence, as MXNet has it: t0_out."""
-        return f"t{self._place}_{name}"
+    def _gates_at_place(self, F: Any) -> Gates:
+        """The gates at this place of the sequence, whose nodes MXNet names t0_out and so on."""
+        return Gates(F, f"t{self._counter}_", self._get_activation)
 
     def _products(self, F: Any, x: Any, state: Any, p: dict[str, Any]) -> tuple[Any, Any]:
-        """W x + b and V h + c of the next place, the gates side by side."""
-        self._place += 1
+        """W x + b and V h + c, the gates side by side."""
         i2h, h2h = (
             F.FullyConnected(
                 value,
                 p[f"{name}_weight"],
                 p[f"{name}_bias"],
                 num_hidden=self._gates * self._hidden_size,
-                name=self._named(name),
+                name=f"t{self._counter}_{name}",
             )
             for name, value in (("i2h", x), ("h2h", state))
         )
@@ -73,11 +76,7 @@ class _GatedCell(HybridRecurrentCell):
         return f"{type(self).__name__}({shape[1] or None} -> {shape[0]})"
 
 
-def _activated(F: Any, x: Any, activation: Any, name: str | None = None) -> Any:
-    return F.Activation(x, act_type=activation, name=name) if isinstance(activation, str) else activation(x)
-
-
-class RNNCell(_GatedCell):
+class RNNCell(GatedCell):
     """h' = activation(W x + b + V h + c)."""
 
     _gates = 1
@@ -112,11 +111,11 @@ class RNNCell(_GatedCell):
     def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
         """The output and the new states."""
         i2h, h2h = self._products(F, inputs, states[0], params)
-        out = _activated(F, i2h + h2h, self._activation, self._named("out"))
+        out = self._get_activation(F, i2h + h2h, self._activation, name=f"t{self._counter}_out")
         return out, [out]
 
 
-class LSTMCell(_GatedCell):
+class LSTMCell(GatedCell):
     """c' = f c + i g, h' = o tanh(c'), with the gates i, f, g, o of W x + b + V h + c; states h and c."""
 
     _gates = 4
@@ -154,14 +153,13 @@ class LSTMCell(_GatedCell):
     def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
         """The output and the new states."""
         i2h, h2h = self._products(F, inputs, states[0], params)
-        i, f, g, o = F.SliceChannel(i2h + h2h, num_outputs=4, name=self._named("slice"))
-        i, f, o = (_activated(F, gate, self._recurrent_activation) for gate in (i, f, o))
-        cell = f * states[1] + i * _activated(F, g, self._activation)
-        out = F.elemwise_mul(o, _activated(F, cell, self._activation), name=self._named("out"))
+        out, cell = self._gates_at_place(F).lstm(
+            i2h + h2h, states[1], self._activation, self._recurrent_activation
+        )
         return out, [out, cell]
 
 
-class GRUCell(_GatedCell):
+class GRUCell(GatedCell):
     """h' = (1 - z) tanh(W x + b + r (V h + c)) + z h, with the gates r, z; cuDNN's form."""
 
     _gates = 3
@@ -172,10 +170,5 @@ class GRUCell(_GatedCell):
     def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
         """The output and the new states."""
         i2h, h2h = self._products(F, inputs, states[0], params)
-        ri, zi, gi = F.SliceChannel(i2h, num_outputs=3, name=self._named("i2h_slice"))
-        rh, zh, gh = F.SliceChannel(h2h, num_outputs=3, name=self._named("h2h_slice"))
-        r = F.sigmoid(ri + rh, name=self._named("r_act"))
-        z = F.sigmoid(zi + zh, name=self._named("z_act"))
-        fresh = (1.0 - z) * F.tanh(gi + r * gh, name=self._named("h_act"))
-        out = F.elemwise_add(fresh, z * states[0], name=self._named("out"))
+        out = self._gates_at_place(F).gru(i2h, h2h, states[0])
         return out, [out]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy
 
+from ... import ndarray as ndarray
 from ...core.errors import RangeError, ShapeError
 from ...ops.reduce.metric_sums import (
     MetricChosen,

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from ...core.compat.npshape import UNKNOWN
 from ...core.dtype import as_dtype
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
-from ...graph.opdef import Op, require_rank
+from ...graph.opdef import agreed_shape, Op, require_rank
 from ..blocks import copy, PIECE, require_finite, weak
 
 
@@ -229,7 +230,13 @@ class where(Op):
     @staticmethod
     def infer_inputs(a, inputs, outputs):
         condition, x, y = inputs
-        shape = next((s for s in (x, y, *outputs) if s is not None and -1 not in s), None)
+        shape = next((s for s in (x, y, *outputs) if s is not None), None)
+        if shape is None:
+            return inputs
+        rows = None if condition is None else (*condition, *(UNKNOWN,) * (len(shape) - len(condition)))
+        for other in (x, y, *outputs, rows):
+            if other is not None and shape is not None:
+                shape = agreed_shape(shape, other)
         return inputs if shape is None else (condition, shape, shape)
 
     @classmethod
