@@ -50,7 +50,7 @@ class Progress:
 
     def joined(self) -> list[Schedule]:
         """The schedule that changes what the best ones change, each other knobs: those of another part of
-        the kernel. None if it was measured.
+        the kernel. Empty if it was measured.
         """
         usual = self.default
         knobs = list(usual.knobs)

@@ -91,7 +91,11 @@ def test_knobs_that_a_space_has_not_are_refused():
     assert space.kernel(Schedule(space.default.kernel, 7, space.default.knobs)) is None
     for task, good, wrong in (
         (PRODUCTS[0], (3, 14, 2, 4, 64, 28, 64, 1, 1, 0, 0, 0, 0), {0: 4, 1: 30, 4: 96, 5: 27, 8: 2}),
-        (CONVOLUTIONS[1], (1, 4, 32, 32, 16, 64, *[0] * 8), {0: 9, 1: 3, 2: 24, 3: 96, 4: 0, 7: 1}),
+        (
+            CONVOLUTIONS[1],
+            (1, 4, 32, 32, 16, 64, *[0] * 8),
+            {0: 9, 1: 3, 2: 24, 3: 96, 4: 0, 5: 1 << 19, 7: 1},
+        ),
     ):
         space = task.space(BACKEND)
         name = space.default.kernel

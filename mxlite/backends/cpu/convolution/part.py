@@ -69,7 +69,8 @@ class ConvolutionPart:
         if algorithm == WINOGRAD and any(rest):
             m, *parts, most, share = rest[:5]
             are_whole = all(p > 0 == n % p == p % width() for p, n in zip(parts, self.ways.channels))
-            return fits(self.ways.g) and m in OUTPUTS and are_whole and min(most, share) > 0 == max(rest[5:])
+            are_tried = m in OUTPUTS and most in TILES and share in self.ways.shares
+            return fits(self.ways.g) and are_whole and are_tried and not any(rest[5:])
         return algorithm in (RULE, *ALGORITHMS) and not any(rest)
 
     def way(self, knobs: Knobs) -> Any:
