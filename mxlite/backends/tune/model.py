@@ -1,7 +1,7 @@
 """A cost model of gradient boosted trees that ranks schedules, by xgboost (the extra `tune`).
 
-What it has learned of other shapes saves three in four trials of a random search; without that it saves two
-in five of a convolution's, and hardly any of a product's (`benchmarks/tuning.py`). Tasks are groups: schedules
+What it has learned of other shapes saves three in four trials of a random search; without, it saves two in
+five of a convolution's, and hardly any of a product's (`benchmarks/tuning.py`). Tasks are groups: schedules
 are compared within one, so that what was learned of one shape serves the next.
 """
 
