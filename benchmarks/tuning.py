@@ -50,6 +50,7 @@ def searches() -> dict[str, replay.Begin]:
         "rank, diversity": replay.by_model(kind=replay.DiverseSearch),
         "rank, transfer": replay.by_model(transfer=True),
         "regression, transfer": replay.by_model(replay.REGRESSION, transfer=True),
+        "rank, diversity, transfer": replay.by_model(transfer=True, kind=replay.DiverseSearch),
     }
 
 

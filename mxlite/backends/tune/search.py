@@ -2,7 +2,7 @@
 
 `RandomSearch` needs nothing. `ModelSearch` walks on the predictions of a cost model, by simulated annealing
 with chains that persist from batch to batch; a twentieth of each batch stays random. After Chen et al.,
-"Learning to Optimize Tensor Programs" (NeurIPS 2018), without their diversity term (see docs/tools.md).
+"Learning to Optimize Tensor Programs" (NeurIPS 2018), without the diversity term (see docs/tools.md).
 """
 
 from __future__ import annotations
