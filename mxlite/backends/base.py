@@ -126,9 +126,9 @@ Knobs = tuple[int, ...]
 class Space(Protocol):
     """The schedules of one kernel's code, as `ChosenKernel.space`.
 
-    `default` is what runs without records; it is one of `legal()`. `kernel(knobs)` is the kernel with such
-    code; where a schedule could change a bit of a result its space says so in its name. `features(knobs)`
-    are facts of the lowered code, log scaled, of which schedules of other shapes have the same ones.
+    `default` is what runs without records; it is one of `legal()`, those that are worth a measurement.
+    `kernel(knobs)` is the kernel with such code, None if there is none; its name tells kernels apart that
+    round otherwise. `features(knobs)` are facts of the code, log scaled, that other shapes have, too.
     """
 
     @property
@@ -136,7 +136,7 @@ class Space(Protocol):
 
     def legal(self) -> Sequence[Knobs]: ...
 
-    def kernel(self, knobs: Knobs) -> ChosenKernel: ...
+    def kernel(self, knobs: Knobs) -> ChosenKernel | None: ...
 
     def features(self, knobs: Knobs) -> Sequence[float]: ...
 

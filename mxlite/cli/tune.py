@@ -12,14 +12,17 @@ from ..backends.tune.measure import Measurer
 from ..backends.tune.records import GAIN, RecordFile, Records
 from ..backends.tune.tuner import Progress, Tuner
 from ..core import config
+from ..core.bytesize import format_bytes
 from ..core.errors import MXLiteError
 from ..core.table import table
 from ..executor.plan.tasks import tasks_of_step
 from ..executor.request.bind_request import BindRequest
+from ..memplan.cost.device import MEASURED
 from .request import add_model, add_request, request_of
 from .words import show
 
 FILE = "mxlite-records.sqlite"
+MOST_MINUTES = 10_000
 ROWS = 12  # kernels of the table that have no better schedule; all that have one are shown
 
 
@@ -49,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise MXLiteError(
             "tune measures this machine's processor; schedules of a GPU's kernels are not tuned yet."
         )
-    if not 0 < arguments.minutes <= 10_000:
-        raise MXLiteError(f"--minutes must be above 0, got {arguments.minutes:g}.")
+    if not 0 < arguments.minutes <= MOST_MINUTES:
+        raise MXLiteError(f"--minutes must be above 0 and at most {MOST_MINUTES}, got {arguments.minutes:g}.")
     path = arguments.records or config.records() or FILE
     net, shapes, options = request.asked()
     for name in ("memory_budget", "device"):
@@ -72,6 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     show(_table(tuner.tasks))
     show(f"\n{stopped}{_gain(tuner.tasks)}")
     how = "Made" if new else "Added to"
+    if not stopped and any(p.best for p in tuner.tasks):
+        plan = net.memory_plan(**options, **shapes, device=MEASURED, records=path)  # type: ignore[arg-type]
+        show(
+            f"Planned with it, and with measured times where it has none, a step takes "
+            f"{1e3 * plan.predicted_seconds:.2f} ms and {format_bytes(plan.peak_bytes)}."
+        )
     show(f"{how} {path}; simple_bind(records={path!r}), Module(records=...) or MXLITE_RECORDS use it.")
     return 0
 
@@ -101,8 +110,8 @@ def _table(found: Sequence[Progress]) -> str:
         times = (f"{1e6 * p.before_s:.1f}", f"{1e6 * p.after_s:.1f}") if is_timed else ("-", "-")
         gain = f"{p.before_s / p.after_s:.2f}x" if p.best else ""
         name = f"{p.task.request.op.op_name} {p.task.name}"[:48]
-        tried = f"{len(p.seconds)}/{p.total}" + (f", {p.failures} failed" if p.failures else "")
-        rows.append((name, str(p.task.count), tried, *times, gain, str(p.best or p.default)))
+        tried = f"{len(p.seconds)}/{len(p.space.legal)}" + (f", {p.failures} failed" if p.failures else "")
+        rows.append((name, str(p.task.count), tried, *times, gain, p.space.named(p.best or p.default)))
     headings = ("kernel", "calls", "tried", "before us", "after us", "gain", "schedule")
     return table(headings, rows, left=(0, 6), gives_way=6)
 

@@ -17,12 +17,14 @@ import numpy as np
 from ...core.dtype import float32
 from ...graph.opdef import DType, Signature
 from ...te.epilogue import Epilogue
-from ..base import ChosenKernel, connected, Request
+from ..base import ChosenKernel, connected, Knobs, Request
+from ..composed_space import ComposedSpace
 from .compiled.matrix import product as compiled
 from .compiled.matrix.schedule import CACHE_NBYTES, default, DEPTH, MatricesForm, MatricesTask
 from .compiled.nests import RowProduct
 from .onednn import in_turn, library, Run
 from .onednn.product import copies, Layout, Product, product
+from .product_part import ProductPart
 
 _bfloat16 = np.dtype(ml_dtypes.bfloat16)
 SMALL = 1 << 21
@@ -77,17 +79,48 @@ def products(
     """
     if len(set(r.dtypes)) != 1:
         return None
-    made: list[tuple[Term, Product]] = []
-    for term in terms:
-        if not r.is_used(term.out):
-            continue
-        kinds = r.dtype, r.dtype, r.made(term.out)
-        found = product_of(r.dtype, term, r.tile.work, kinds, r.tile.any_width)
-        if found is None:
-            return None
-        made.append((term, found))
-    if not made:
+    used = [term for term in terms if r.is_used(term.out)]
+    parts = [_part(r, term) for term in used]
+
+    def kernel(knobs: Sequence[Knobs]) -> ChosenKernel | None:
+        made: list[tuple[Term, Product]] = []
+        for term, part, some in zip(used, parts, knobs):
+            if (found := part.product(some)) is None:
+                return None
+            made.append((term, found))
+        return _in_turn(r, made, before, least, views)
+
+    if not used or (found := kernel([part.default for part in parts])) is None:
         return None
+    return replace(found, space=ComposedSpace(parts, kernel))
+
+
+def _part(r: Request, term: Term) -> ProductPart:
+    """The part of a kernel that computes a term."""
+    kinds = r.dtype, r.dtype, r.made(term.out)
+    x, y, out = (replace(side, dtype=kind) for side, kind in zip(term.layouts, kinds))
+    tile = r.tile
+    return ProductPart(
+        x,
+        y,
+        out,
+        r.dtype if term.bias else None,
+        lambda: product_of(r.dtype, term, tile.work, kinds, tile.any_width),
+        term.alpha,
+        term.adds,
+        tile.any_width,
+        term.epilogue is not None,
+    )
+
+
+def _in_turn(
+    r: Request,
+    made: Sequence[tuple[Term, Product]],
+    before: Callable[[Any, Mapping[str, Any]], Sequence[Run]] | None,
+    least: int,
+    views: frozenset[str],
+) -> ChosenKernel:
+    """The kernel that computes some products, one after the other."""
     op = r.op
     ins = op.signature.needs
 

@@ -35,11 +35,7 @@ class Chooser:
         schedule = replace(record.schedule, threads=threads)
         space = TaskSpace(self._backend, Request(*request), threads)
         found = space.kernel(schedule)
-        if found is None:
-            return self._backend.choose(*request)
-        if found.space is not None and schedule.knobs != found.space.default:
-            found = replace(found, name=f"{found.name} {'-'.join(map(str, schedule.knobs))}")
-        return self._timed(found, request)
+        return self._backend.choose(*request) if found is None else self._timed(found, request)
 
     def _timed(self, kernel: ChosenKernel, request: tuple[Any, ...]) -> ChosenKernel:
         if self._records is None:

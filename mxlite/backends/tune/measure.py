@@ -1,9 +1,13 @@
-"""Measurement of schedules: built in worker processes, timed on reserved cores.
+"""Measurement of schedules: worker processes build a batch, and then another one times it.
 
-    cores of this process    timers, each on as many as a task has threads | builders on those that are left
+    builders, one on each core, until all are built | the timer, on as many cores as a task has threads
 
-If no core is left, all of a batch is built first, on every core, and then timed. A schedule that crashes
-its process, hangs or computes something else is an outcome as any other.
+Nothing runs beside a measurement. A schedule that crashes its process, hangs or computes something else is an
+outcome as any other.
+
+DOPpler (Borowiec et al., "DOPpler: Parallel Measurement Infrastructure for Auto-Tuning Deep Learning Tensor
+Programs", TPDS 2023) times several schedules at once, too, and controls how many by what a repetition alone
+differs by. Kernels here use all cores: nothing is left to be controlled.
 """
 
 from __future__ import annotations
@@ -11,16 +15,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
+from statistics import median
 from time import monotonic
 from typing import Any
 
-from .control import Degree, Patience, to_repeat
 from .process import cores_here, Worker
 from .space import Schedule
 from .task import Task
 from .worker import Timed
 
-MOST_WORKERS = 8  # of each kind
+MOST_BUILDERS = 8
+LEAST_S, MOST_S = 2.0, 20.0  # of one measurement
+TIMES = 4.0  # median measurements after which one is given up
 
 
 @dataclass(frozen=True)
@@ -36,89 +42,86 @@ class Outcome:
         return self.timed.seconds if self.timed else float("inf")
 
 
+class Patience:
+    """How long a measurement may take: a few times what others of the task took."""
+
+    def __init__(self) -> None:
+        self._took: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        self._took.append(seconds)
+
+    @property
+    def limit_s(self) -> float:
+        return min(MOST_S, max(LEAST_S, TIMES * median(self._took))) if self._took else MOST_S
+
+
 class Measurer:
-    """Measures schedules of tasks with `threads` threads. `serial`: nothing runs beside a measurement."""
+    """Measures schedules of tasks with `threads` threads. `serial`: the process that times builds, too."""
 
     def __init__(self, threads: int, serial: bool = False, cores: Sequence[int] | None = None) -> None:
         here = list(cores_here() if cores is None else cores)
-        each = max(1, min(threads, len(here)))
-        spare = len(here) - each
-        count = 1 if serial or spare < 1 else min(MOST_WORKERS, max(1, (len(here) - 1) // each))
-        self._timers = [Worker(here[k * each : (k + 1) * each]) for k in range(count)]
-        left = here[count * each :]
-        self._beside = bool(left) and not serial  # builders have cores of their own
-        where = [] if serial else left or here
-        self._builders = [Worker([core]) for core in where[:MOST_WORKERS]]
-        self.degree = Degree(count)
+        self._timer = Worker(here[: max(1, threads)])
+        self._builders = [] if serial else [Worker([core]) for core in here[:MOST_BUILDERS]]
         self._patience: dict[Task, Patience] = {}
 
     def measure(self, task: Task, schedules: Sequence[Schedule]) -> list[Outcome]:
-        """The outcome of each schedule; one in five is measured again alone, and that counts."""
-        found = self._batch(task, schedules, self.degree.now)
-        good = [i for i, o in enumerate(found) if o.timed]
-        drifts = []
-        if len(schedules) > 1 and (self.degree.now > 1 or self._beside):
-            for k in to_repeat([found[i].seconds for i in good]):
-                i = good[k]
-                (again,) = self._batch(task, [schedules[i]], 1)
-                if again.timed:
-                    drifts.append(abs(again.seconds / found[i].seconds - 1))
-                found[i] = again
-            self.degree.learn(drifts)
-        return found
+        """The outcome of each schedule."""
+        fates: dict[int, Outcome] = {}
+        numbers = list(range(len(schedules)))
+        if self._builders and len(schedules) > 1:
+            for i, (kind, result) in self._run(self._builders, "build", task, schedules, numbers).items():
+                if kind == "failed":
+                    fates[i] = Outcome(schedules[i], None, result)
+        left = [i for i in numbers if i not in fates]
+        for i, (kind, result) in self._run([self._timer], "time", task, schedules, left).items():
+            is_timed = kind != "failed"
+            fates[i] = (
+                Outcome(schedules[i], Timed(*result)) if is_timed else Outcome(schedules[i], None, result)
+            )
+        return [fates[i] for i in numbers]
 
     def in_turns(self, task: Task, schedules: Sequence[Schedule], turns: int) -> list[list[Outcome]]:
         """The outcomes of some schedules that are measured one after the other, so many times."""
-        rounds = [[self._batch(task, [s], 1)[0] for s in schedules] for _ in range(turns)]
+        rounds = [[self.measure(task, [s])[0] for s in schedules] for _ in range(turns)]
         return [list(own) for own in zip(*rounds)]
 
-    def _batch(self, task: Task, schedules: Sequence[Schedule], at_once: int) -> list[Outcome]:
+    def _run(
+        self,
+        workers: Sequence[Worker],
+        what: str,
+        task: Task,
+        schedules: Sequence[Schedule],
+        numbers: Sequence[int],
+    ) -> dict[int, tuple[str, Any]]:
+        """The answers of workers that share these schedules, by their numbers."""
         patience = self._patience.setdefault(task, Patience())
-        found: list[Outcome | None] = [None] * len(schedules)
-        timers, to_time = self._timers[:at_once], list(range(len(schedules)))
-        builders = self._builders if len(schedules) > 1 else []
-        to_build: list[int] = []
-        if builders:
-            to_time, to_build = [], to_time
-
-        def give(workers: Sequence[Worker], what: str, numbers: list[int]) -> None:
-            for worker in workers:
-                if worker.busy is None and numbers:
-                    i = numbers.pop(0)
-                    worker.ask(what, task, schedules[i], patience.limit_s, (what, i, monotonic()))
-
-        def settle(worker: Worker, kind: str, result: Any, busy: Any) -> None:
-            what, i, began = busy
-            if kind == "failed":
-                found[i] = Outcome(schedules[i], None, result)
-            elif what == "build":
-                to_time.append(i)
-            else:
-                patience.add(monotonic() - began)
-                found[i] = Outcome(schedules[i], Timed(*result))
-
+        found: dict[int, tuple[str, Any]] = {}
+        left = list(numbers)
         while True:
-            give(builders, "build", to_build)
-            if self._beside or not any(w.busy for w in builders):
-                give(timers, "time", to_time)
-            busy = [w for w in (*builders, *timers) if w.busy is not None]
+            for worker in workers:
+                if worker.busy is None and left:
+                    i = left.pop(0)
+                    worker.ask(what, task, schedules[i], patience.limit_s, (i, monotonic()))
+            busy = [w for w in workers if w.busy is not None]
             if not busy:
-                break
-            left = min(w.deadline for w in busy) - monotonic()
-            ready = wait([w.pipe for w in busy if w.pipe], max(0.0, left))
+                return found
+            soon = min(w.deadline for w in busy) - monotonic()
+            ready = wait([w.pipe for w in busy if w.pipe], max(0.0, soon))
             for worker in busy:
-                asked = worker.busy
+                i, began = worker.busy
                 if worker.pipe in ready:
-                    settle(worker, *worker.answer(), asked)
+                    found[i] = worker.answer()
+                    if what == "time" and found[i][0] != "failed":
+                        patience.add(monotonic() - began)
                 elif monotonic() > worker.deadline:
-                    limit = worker.deadline - asked[2]
+                    limit = worker.deadline - began
                     worker.stop()
-                    settle(worker, "failed", f"hang: no answer within {limit:.1f} s", asked)
-        return [o for o in found if o is not None]
+                    found[i] = "failed", f"hang: no answer within {limit:.1f} s"
 
     def close(self) -> None:
         """End all processes."""
-        for worker in (*self._timers, *self._builders):
+        for worker in (self._timer, *self._builders):
             worker.stop()
 
     def __enter__(self) -> Measurer:

@@ -42,6 +42,8 @@ LONGEST_S = 1e6
 _STEPS = 1_000_000  # of SQLite's machine between two looks at the clock
 _READ_S = 20.0  # a file made to be slow is given up
 
+_KINDS = ("application_id", "user_version")
+_WANTED = "Records need a file of mxlite tune, or a new one"
 _COLUMNS = "task device schedule operator seconds cold default_s confirmed digest versions at".split()
 _TABLE = """CREATE TABLE IF NOT EXISTS records (task TEXT, device TEXT, schedule TEXT, operator TEXT,
     seconds REAL, cold REAL, default_s REAL, confirmed INTEGER, digest TEXT, versions TEXT, at INTEGER,
@@ -204,9 +206,7 @@ def _rows(found: sqlite3.Connection) -> list[Record]:
     found.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
     with closing(found):
         try:
-            kinds = [
-                found.execute(f"PRAGMA {what}").fetchone()[0] for what in ("application_id", "user_version")
-            ]
+            kinds = [found.execute(f"PRAGMA {what}").fetchone()[0] for what in _KINDS]
             if kinds[0] != APPLICATION:
                 raise FormatError("it holds something else")
             if kinds[1] != FORMAT:
@@ -220,7 +220,7 @@ def _rows(found: sqlite3.Connection) -> list[Record]:
 
 
 class RecordFile:
-    """A file of records that is written. Raises FormatError if there is a file of another kind."""
+    """A file of records that is written. Raises FormatError if that cannot be, or for one of another kind."""
 
     def __init__(self, path: str) -> None:
         import sqlite3
@@ -230,15 +230,21 @@ class RecordFile:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._file = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             is_new = not self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            kind = self._file.execute("PRAGMA application_id").fetchone()[0]
+            kind, made = (self._file.execute(f"PRAGMA {what}").fetchone()[0] for what in _KINDS)
             if not is_new and kind != APPLICATION:
-                raise FormatError(f"{self.path} is an SQLite file of another program.")
+                raise FormatError(f"{_WANTED}, but {self.path} is an SQLite file of another program.")
+            if not is_new and made != FORMAT:
+                raise FormatError(f"{_WANTED}, of format {FORMAT}, but {self.path} has format {made}.")
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute(f"PRAGMA application_id = {APPLICATION}")
             self._file.execute(f"PRAGMA user_version = {FORMAT}")
             self._file.execute(_TABLE)
+        except OSError as error:
+            raise FormatError(
+                f"{_WANTED}, but {self.path} cannot be written: {error.strerror or error}."
+            ) from None
         except sqlite3.DatabaseError as error:
-            raise FormatError(f"{self.path} is no file of records: {error}.") from None
+            raise FormatError(f"{_WANTED}, but {self.path} is no file of records: {error}.") from None
 
     def put(self, records: Iterable[Record], newer: bool = False) -> None:
         """Write these; `newer`: where a row is there, only if it is older."""

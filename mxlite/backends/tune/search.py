@@ -2,7 +2,7 @@
 
 `RandomSearch` needs nothing. `ModelSearch` walks on the predictions of a cost model, by simulated annealing
 with chains that persist from batch to batch; a twentieth of each batch stays random. After Chen et al.,
-"Learning to Optimize Tensor Programs" (NeurIPS 2018), whose diversity term brought nothing in our replays.
+"Learning to Optimize Tensor Programs" (NeurIPS 2018), without the diversity term (see docs/tools.md).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Model(Protocol):
 
 
 class RandomSearch:
-    """Schedules in a random order, each once; the default one is `legal[0]`, and comes first."""
+    """Schedules in a random order, each once."""
 
     def __init__(self, legal: Sequence[Schedule], seed: int = 0) -> None:
         self._random = Random(seed)
-        rest = list(legal[1:])
+        rest = list(legal)
         self._random.shuffle(rest)
-        self._left = dict.fromkeys([*legal[:1], *rest])
+        self._left = dict.fromkeys(rest)
 
     def next(self, count: int) -> list[Schedule]:
         """At most so many that were not measured yet; none at the end."""
@@ -47,9 +47,6 @@ class RandomSearch:
     def _take(self, schedule: Schedule) -> Schedule:
         self._left.pop(schedule)
         return schedule
-
-    def learn(self, seconds: Mapping[Schedule, float]) -> None:
-        """Take the seconds of a batch; infinity where a schedule failed."""
 
 
 class ModelSearch(RandomSearch):
@@ -60,27 +57,29 @@ class ModelSearch(RandomSearch):
         legal: Sequence[Schedule],
         features: Mapping[Schedule, Sequence[float]],
         model: Model,
-        group: str,
         seed: int = 0,
     ) -> None:
         super().__init__(legal, seed)
-        self._legal, self._features, self._model, self._group = list(legal), features, model, group
-        self._near = _neighbours(self._legal)
-        self._chains = [self._random.choice(self._legal) for _ in range(CHAINS)]
+        self._legal, self._features, self._model = list(legal), features, model
+        self._near = Neighbours(self._legal)
+        self._chains = self._random.choices(self._legal, k=CHAINS) if self._legal else []
 
     def next(self, count: int) -> list[Schedule]:
-        if not self._model.is_ready or self._legal[0] in self._left:
+        if not self._model.is_ready or not self._left:
             return super().next(count)
+        score = dict(zip(self._legal, self._model.scores([self._features[s] for s in self._legal])))
         randoms = sum(self._random.random() < EPSILON for _ in range(count))
-        found = [self._take(s) for s in self._annealed()[: count - randoms]]
+        found = [self._take(s) for s in self.chosen(self._annealed(score), score, count - randoms)]
         return found + super().next(count - len(found))
 
-    def learn(self, seconds: Mapping[Schedule, float]) -> None:
-        self._model.learn([self._features[s] for s in seconds], list(seconds.values()), self._group)
+    def chosen(
+        self, ranked: Sequence[Schedule], score: Mapping[Schedule, float], count: int
+    ) -> list[Schedule]:
+        """What a batch takes of schedules that are ranked by their predicted score."""
+        return list(ranked[:count])
 
-    def _annealed(self) -> list[Schedule]:
+    def _annealed(self, score: Mapping[Schedule, float]) -> list[Schedule]:
         """Schedules that the chains came across and nobody has measured, the best prediction first."""
-        score = dict(zip(self._legal, self._model.scores([self._features[s] for s in self._legal])))
         values = list(score.values())
         mean = sum(values) / len(values)
         spread = (sum((v - mean) ** 2 for v in values) / len(values)) ** 0.5 or 1.0
@@ -88,7 +87,7 @@ class ModelSearch(RandomSearch):
         for step in range(STEPS):
             heat = spread * HOT * (COLD / HOT) ** (step / STEPS)
             for k, at in enumerate(self._chains):
-                to = self._random.choice(self._near[at])
+                to = self._random.choice(self._near.of(at))
                 gain = score[to] - score[at]
                 if gain >= 0 or self._random.random() < exp(gain / heat):
                     self._chains[k] = to
@@ -96,20 +95,26 @@ class ModelSearch(RandomSearch):
         return sorted((s for s in seen if s in self._left), key=lambda s: (-score[s], s))
 
 
-def _neighbours(legal: Sequence[Schedule]) -> dict[Schedule, list[Schedule]]:
-    """For each schedule those that differ in one of kernel, threads and knobs; if there are none, all."""
-    places: dict[tuple[object, ...], list[Schedule]] = {}
-    spelled = {s: (s.kernel, s.threads, *s.knobs) for s in legal}
-    for s, words in spelled.items():
-        for k in range(len(words)):
-            places.setdefault((k, len(words), *words[:k], *words[k + 1 :]), []).append(s)
-    found: dict[Schedule, list[Schedule]] = {}
-    for s, words in spelled.items():
-        near = [
-            other
-            for k in range(len(words))
-            for other in places[(k, len(words), *words[:k], *words[k + 1 :])]
-            if other != s
-        ]
-        found[s] = near or [other for other in legal if other != s] or [s]
-    return found
+class Neighbours:
+    """Schedules that differ in one of kernel, threads and knobs; where there are none, all are neighbours."""
+
+    def __init__(self, legal: Sequence[Schedule]) -> None:
+        self._legal = legal
+        self._places: dict[tuple[object, ...], list[Schedule]] = {}
+        self._found: dict[Schedule, Sequence[Schedule]] = {}
+        for s in legal:
+            for place in _places(s):
+                self._places.setdefault(place, []).append(s)
+
+    def of(self, schedule: Schedule) -> Sequence[Schedule]:
+        """Those of a schedule, without itself where there are others."""
+        if schedule not in self._found:
+            near = [s for place in _places(schedule) for s in self._places[place] if s != schedule]
+            self._found[schedule] = near or self._legal
+        return self._found[schedule]
+
+
+def _places(s: Schedule) -> list[tuple[object, ...]]:
+    """What a schedule has in common with its neighbours: all but one of its words, and which one that is."""
+    words = (s.kernel, s.threads, *s.knobs)
+    return [(k, len(words), *words[:k], *words[k + 1 :]) for k in range(len(words))]

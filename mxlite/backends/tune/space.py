@@ -11,7 +11,7 @@ Every schedule of a `TaskSpace` is legal by construction: there is nothing to be
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -118,7 +118,8 @@ class TaskSpace:
         return tuple(dict.fromkeys(found))
 
     def kernel(self, schedule: Schedule) -> ChosenKernel | None:
-        """The kernel of a schedule; None if it is not one of this space.
+        """The kernel of a schedule; None if it is not one of this space. Its name has the knobs that are not
+        the default ones.
 
         With fewer threads than the task's it sets their number in each of its calls.
         """
@@ -127,14 +128,19 @@ class TaskSpace:
         whole = schedule.threads == self.threads
         answers = self._answers(schedule.threads)
         made = next((kernel for kernel in answers if kernel.name == schedule.kernel), None)
+        if made is not None and schedule.knobs != (made.space.default if made.space else ()):
+            with self.backend.running(schedule.threads):
+                made = made.space.kernel(schedule.knobs) if made.space else None
+            if made is not None:
+                made = replace(made, name=f"{made.name} {'-'.join(map(str, schedule.knobs))}")
         if made is None:
             return None
-        if schedule.knobs != (made.space.default if made.space else ()):
-            if made.space is None or schedule.knobs not in made.space.legal():
-                return None
-            with self.backend.running(schedule.threads):
-                made = made.space.kernel(schedule.knobs)
         return made if whole else self.backend.with_threads(made, 1)
+
+    def named(self, schedule: Schedule) -> str:
+        """What a schedule runs, in words: the kernel's name, and the threads."""
+        kernel, threads = self.kernel(schedule), schedule.threads
+        return f"{schedule.kernel if kernel is None else kernel.name}, {threads} thread{'s' * (threads > 1)}"
 
     def features(self, schedule: Schedule) -> list[float]:
         """FEATURES numbers: which candidate, how many threads, and those of its space."""

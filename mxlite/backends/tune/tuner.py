@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from ..base import Backend
@@ -12,7 +12,7 @@ from . import model
 from .measure import Measurer, Outcome
 from .records import GAIN, Record, RecordFile
 from .search import ModelSearch, RandomSearch
-from .space import Schedule
+from .space import Schedule, TaskSpace
 from .task import device_key, Task, versions
 
 BATCH = 4
@@ -27,9 +27,8 @@ class Progress:
     """A task while it is tuned. `before_s` is its default's time, `after_s` that of the confirmed `best`."""
 
     task: Task
-    search: RandomSearch
-    default: Schedule
-    total: int
+    space: TaskSpace
+    search: RandomSearch | None = None
     seconds: dict[Schedule, float] = field(default_factory=dict)
     digests: dict[Schedule, str] = field(default_factory=dict)
     before_s: float = float("inf")
@@ -41,9 +40,28 @@ class Progress:
     is_done: bool = False
 
     @property
+    def default(self) -> Schedule:
+        return self.space.default
+
+    @property
     def weight(self) -> float:
         """Seconds of a step that it takes now, less for each batch that brought nothing."""
         return self.task.count * min(self.before_s, self.after_s) / (1 + self.stale)
+
+    def joined(self) -> list[Schedule]:
+        """The schedule that changes what the best ones change, each other knobs: those of another part of
+        the kernel. Empty if it was measured.
+        """
+        usual = self.default
+        knobs = list(usual.knobs)
+        for s in sorted(self.seconds, key=lambda s: self.seconds[s]):
+            if (s.kernel, s.threads) == (usual.kernel, usual.threads) and self.seconds[s] < self.before_s:
+                changed = [k for k, (x, y) in enumerate(zip(s.knobs, usual.knobs)) if x != y]
+                if all(knobs[k] == usual.knobs[k] for k in changed):
+                    for k in changed:
+                        knobs[k] = s.knobs[k]
+        found = replace(usual, knobs=tuple(knobs))
+        return [] if found in self.seconds or self.space.kernel(found) is None else [found]
 
 
 class Tuner:
@@ -63,37 +81,42 @@ class Tuner:
         self._file, self._measurer, self._tell = file, measurer, tell
         self._device = device_key(backend)
         self._model = model.TreeModel() if (model.available() if by_model is None else by_model) else None
-        self.tasks = [self._begun(task, backend, seed) for task in tasks]
+        self._seed = seed
+        self.tasks = [Progress(task, task.space(backend)) for task in tasks]
 
-    def _begun(self, task: Task, backend: Backend, seed: int) -> Progress:
-        space = task.space(backend)
-        legal = space.legal
-        search = RandomSearch(legal, seed)
-        if self._model is not None:
-            features = {s: space.features(s) for s in legal}
-            search = ModelSearch(legal, features, self._model, task.key, seed)
-        return Progress(task, search, space.default, len(legal))
+    def _search(self, p: Progress) -> RandomSearch:
+        """The search of a task, made at its first turn: spaces are large, and many tasks take little time."""
+        if p.search is None:
+            others = [s for s in p.space.legal if s != p.default]
+            if self._model is None:
+                p.search = RandomSearch(others, self._seed)
+            else:
+                features = {s: p.space.features(s) for s in others}
+                p.search = ModelSearch(others, features, self._model, self._seed)
+        return p.search
 
     def run(self, seconds: float) -> None:
         """Tune for so long, or until nothing is left to try. KeyboardInterrupt loses no finished batch."""
         end = time.monotonic() + seconds
         for p in self.tasks:
             if time.monotonic() < end:
-                self._batch(p, 1)  # the default schedule: which tasks matter
-            p.is_done = p.before_s < LEAST_S or p.total == 1 or p.before_s == float("inf")
+                self._batch(p, [p.default])  # which tasks matter
+            p.is_done = not LEAST_S <= p.before_s < float("inf")
         while time.monotonic() < end:
             left = [p for p in self.tasks if not p.is_done]
             if not left:
                 return
-            self._batch(max(left, key=lambda p: p.weight), BATCH)
+            p = max(left, key=lambda p: p.weight)
+            drawn = self._search(p).next(BATCH) if p.stale < PATIENCE else []
+            if schedules := drawn or p.joined():
+                self._batch(p, schedules)
+            p.is_done = not schedules
 
-    def _batch(self, p: Progress, count: int) -> None:
-        schedules = p.search.next(count)
-        if not schedules:
-            p.is_done = True
-            return
+    def _batch(self, p: Progress, schedules: Sequence[Schedule]) -> None:
         found = self._measurer.measure(p.task, schedules)
-        p.search.learn({o.schedule: o.seconds for o in found})
+        if self._model is not None:
+            rows = [p.space.features(o.schedule) for o in found]
+            self._model.learn(rows, [o.seconds for o in found], p.task.key)
         for o in found:
             p.seconds[o.schedule] = o.seconds
             p.failures += o.timed is None
@@ -122,8 +145,6 @@ class Tuner:
                     p.seconds[found] = here
                     middle = sorted(own, key=lambda o: o.seconds)[len(own) // 2]
                     self._put(p, [middle], there, True)
-        if p.stale >= PATIENCE:
-            p.is_done = True
 
     def _put(self, p: Progress, outcomes: Sequence[Outcome], default_s: float, confirmed: bool) -> None:
         if not default_s < float("inf"):

@@ -99,15 +99,21 @@ class Bench:
         """Check what a schedule computes, then time it."""
         start = perf_counter()
         digest = self.build(schedule)
+        run = self.check(schedule)
         with self.backend.running(self.task.threads), np.errstate(all="ignore"):
-            if self._right is None:
-                self._right = self._results(self.connected(self.kernel(self.space.default)))
-            run = self.connected(self.kernel(schedule))
-            self._check(self._results(run))
             cold, warm = cold_and_warm(self.backend, self.task.threads, run, self._flush)
         return Timed(max(1e-9, warm), max(1e-9, cold), digest, perf_counter() - start)
 
-    def _results(self, run: Callable[[], None]) -> list[Any]:
+    def check(self, schedule: Schedule) -> Callable[[], None]:
+        """The call of a schedule. Raises Wrong if it computes something else than the default one."""
+        with self.backend.running(self.task.threads), np.errstate(all="ignore"):
+            if self._right is None:
+                self._right = self.results(self.connected(self.kernel(self.space.default)))
+            run = self.connected(self.kernel(schedule))
+            self._check(self.results(run))
+        return run
+
+    def results(self, run: Callable[[], None]) -> list[Any]:
         """All arrays after one run on fresh ones: a call may also write to its inputs."""
         for array in self._arrays:
             if array is not None:

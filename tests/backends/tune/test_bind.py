@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import mxlite as mx
+from mxlite.backends.cpu.product_part import GENERATED
 from mxlite.backends.tune import Records
 from mxlite.backends.tune.records import RecordFile
 from mxlite.backends.tune.space import Schedule
 from mxlite.core import BindError
 from mxlite.core.machine_code import native
-from mxlite.executor.measure.calibration import recorded
+from mxlite.executor.measure.calibration import call_key, recorded, Turns, with_measured_costs
 from mxlite.executor.plan.tasks import tasks_of_step
 from mxlite.executor.request.bind_request import BindRequest
 from tests.backends.tune.tasks import BACKEND, record_of
@@ -103,6 +104,32 @@ def test_recorded_times_are_not_measured_again(tuned):
     times = {call.node.name: recorded(call) for call in step.calls}
     assert (times["fc"].cold, times["fc"].warm) == (2e-3, 1e-3)
     assert times["norm"] is None
+
+
+def test_the_planner_times_only_what_records_do_not_know(tuned, tmp_path, monkeypatch):
+    monkeypatch.setenv("MXLITE_CACHE_DIR", str(tmp_path / "cache"))
+    path, _ = tuned
+    timed = []
+    monkeypatch.setattr(Turns, "round", lambda turns: timed.append(set(turns._calls)))
+    _, step = tasks_of_step(BindRequest(network().graph, mx.cpu(), SHAPES, records=path))
+    keys = {call.node.name: call_key(step, c) for c, call in enumerate(step.calls)}
+    _, calibration = with_measured_costs(step)
+    assert calibration.known == 2 and {keys["norm"], keys["fc_backward"]} <= timed[0]
+    assert not {keys["fc"], keys["norm_backward"]} & timed[0]
+    plan = network().memory_plan(mx.cpu(), device="measured", records=path, **SHAPES)
+    assert plan.problem.costs == "measured" and plan.predicted_seconds > 0
+
+
+def test_records_choose_a_generated_product_with_its_schedule(path):
+    dense = tasks()["FullyConnected"]
+    space = dense.space(BACKEND)
+    generated = next(s for s in space.legal if s.knobs[:1] == (GENERATED,))
+    with RecordFile(path) as file:
+        file.put([record_of(dense, generated)])
+    usual, out, _ = run()
+    exe, out_1, _ = run(records=path)
+    assert kernels(exe)["fc"].startswith("compiled product ") and "compiled" not in kernels(usual)["fc"]
+    np.testing.assert_allclose(out_1, out, rtol=1e-4, atol=1e-4)
 
 
 def test_a_broken_file_and_schedules_that_are_gone_leave_the_defaults(path, tuned):

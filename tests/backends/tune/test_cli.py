@@ -2,9 +2,13 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
+
+import pytest
 
 from mxlite.backends.tune.records import RecordFile
 from mxlite.cli.main import main
@@ -35,10 +39,35 @@ def test_a_network_is_tuned_into_a_file(tmp_path, capsys):
     assert all(r.seconds > 0 and r.versions for r in rows)
 
 
-def test_a_gpu_and_no_time_are_refused(capsys):
-    assert main(["tune", "zoo:mlp", "--gpu"]) == 2
-    assert main(["tune", "zoo:mlp", "--minutes", "0"]) == 2
-    assert "--minutes must be above 0" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["zoo:mlp", "--gpu"], "not tuned yet"),
+        (["zoo:mlp", "--minutes", "0"], "--minutes must be above 0 and at most 10000, got 0."),
+        (["zoo:mlp", "--minutes", "-1"], "got -1."),
+        (["zoo:mlp", "--minutes", "nan"], "got nan."),
+        (["zoo:mlp", "--minutes", "1e9"], "got 1e+09."),
+        (["nothing.json"], "nothing.json: No such file or directory"),
+        (["zoo:mlp", "--records", "folder"], "cannot be written"),
+        (["zoo:mlp", "--records", "nowhere/file"], "cannot be written"),
+        (["zoo:mlp", "--records", "text"], "text is no file of records"),
+        (["zoo:mlp", "--records", "other"], "SQLite file of another program"),
+        (["zoo:mlp", "--records", "later"], "of format 1, but"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_bytes(b"no database" * 100)
+    RecordFile("later").close()
+    for name, line in (("other", "CREATE TABLE mine (x)"), ("later", "PRAGMA user_version = 7")):
+        with closing(sqlite3.connect(name)) as file:
+            file.execute(line)
+    before = {name: (tmp_path / name).read_bytes() for name in ("text", "other", "later")}
+    assert main(["tune", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and len(error.splitlines()) == 1
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
 
 
 def test_ctrl_c_keeps_what_was_found(tmp_path):

@@ -16,6 +16,8 @@ from .codegen.routine import Int, Program, Routine
 from .matrix.transposition import transposed
 
 KEYS = 128  # in a block
+LANES = (1, 2, 4)
+"""Numbers of vectors of queries that a block may have."""
 
 
 class AttentionForm(NamedTuple):
@@ -48,7 +50,7 @@ class AttentionForm(NamedTuple):
 
 def vectors_for(queries: int) -> int:
     """Number of vectors of queries in a block."""
-    for v in (1, 2, 4):
+    for v in LANES:
         if queries <= v * width() or v == tile.most_vectors():
             return v
     return 1

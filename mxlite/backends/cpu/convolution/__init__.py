@@ -15,7 +15,11 @@ from .choice import (
     bits_of as bits_of,
     by_data as by_data,
     by_weight as by_weight,
+    DataWays as DataWays,
     forward as forward,
+    ForwardWays as ForwardWays,
     normed_by_weight as normed_by_weight,
     normed_forward as normed_forward,
+    WeightWays as WeightWays,
 )
+from .part import ConvolutionPart as ConvolutionPart

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from ....core import config
 from ....core.dtype import float32
 from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
+from ...base import Knobs
 from .. import winograd
 from ..compiled.nests import ColumnSum
+from ..product_part import ProductPart
 from ..runtime.threads import num_threads
 from .by_columns import ColumnsByData, ColumnsByWeight, ColumnsForward, suits_columns, suits_columns_by_data
 from .depthwise import DepthwiseByWeight, suits_depthwise
@@ -20,6 +23,7 @@ from .direct import ByData, ByWeight, Forward
 from .generated import GeneratedByData, GeneratedByWeight, GeneratedForward
 from .normalized import NormalizedByWeight
 from .pointwise import (
+    has_few_rows,
     NormedPointwiseByWeight,
     NormedPointwiseForward,
     PointwiseByData,
@@ -28,52 +32,194 @@ from .pointwise import (
     suits,
 )
 
+GROUPS = (64, 128, 256)
+"""Units of a group of Winograd's algorithm."""
+SPLITS = (1, 2, 4)
+"""Parts of its sums for a weight gradient."""
+RULE, WINOGRAD, PRODUCT, COLUMNS, DIRECT, DEPTHWISE = range(6)
+"""Algorithms by their number: 0 stands for what a rule takes."""
+ALGORITHMS = (WINOGRAD, PRODUCT, COLUMNS, DIRECT, DEPTHWISE)
+
+
+class Ways(Protocol):
+    """The algorithms of one direction of a convolution `g`.
+
+    `made(algorithm, knobs)`: the one of that number, cut as knobs say, by its own rule if all are 0, or None;
+    `rule()`: the one that suits. `product_part()`: the matrix product that it is, if it is one. `channels`:
+    those that it reads and makes; `shares`: numbers worth trying of the last field of Winograd's cut.
+    """
+
+    @property
+    def g(self) -> Geometry: ...
+
+    @property
+    def channels(self) -> tuple[int, int]: ...
+
+    @property
+    def shares(self) -> tuple[int, ...]: ...
+
+    def rule(self) -> Any: ...
+
+    def made(self, algorithm: int, knobs: Knobs = ()) -> Any: ...
+
+    def product_part(self) -> ProductPart | None: ...
+
+
+@dataclass(frozen=True)
+class ForwardWays:
+    """The algorithms for ``relu(convolution [factor] + bias + addend)``."""
+
+    g: Geometry
+    weight: DType
+    bias: bool
+    add: bool
+    relu: bool
+    train: bool
+    scale: bool = False
+    shares: ClassVar[tuple[int, ...]] = GROUPS
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.g.c, self.g.f
+
+    def rule(self) -> Any:
+        # In inference direct kernels find their weights prepacked; Winograd transforms them at each call.
+        g, found = self.g, []
+        if self.train or not _is_small(g):
+            found.append(WINOGRAD)
+        if self.train and has_few_rows(g):
+            found.append(PRODUCT)
+        if suits_columns(g):
+            found.append(COLUMNS)
+        return _first(self, *found, DIRECT)
+
+    def made(self, algorithm: int, knobs: Knobs = ()) -> Any:
+        g, weight, bias = self.g, self.weight, self.bias
+        alone = not (self.add or self.relu or self.scale)
+        if algorithm == WINOGRAD and _suits_winograd(g):
+            layer = winograd.forward(g, self.add, self.relu, self.scale, **_cut(knobs, "group"))
+            return None if layer is None else GeneratedForward(g, weight, layer)
+        if algorithm == PRODUCT and alone and suits(g):
+            return _direct(PointwiseForward, g, bias, knobs)
+        if algorithm == COLUMNS and alone:
+            return _direct(ColumnsForward, g, weight, bias)
+        if algorithm == DIRECT:
+            return _direct(Forward, g, weight, bias, self.add, self.relu, self.train, self.scale)
+        return None
+
+    def product_part(self) -> ProductPart | None:
+        return PointwiseForward.part(self.g, self.bias) if suits(self.g) else None
+
+
+@dataclass(frozen=True)
+class DataWays:
+    """The algorithms for the data gradient."""
+
+    g: Geometry
+    weight: DType
+    shares: ClassVar[tuple[int, ...]] = GROUPS
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.g.f, self.g.c
+
+    def rule(self) -> Any:
+        g, found = self.g, [WINOGRAD]
+        if has_few_rows(g):
+            found.append(PRODUCT)
+        if suits_columns_by_data(g):
+            found.append(COLUMNS)
+        return _first(self, *found, DIRECT)
+
+    def made(self, algorithm: int, knobs: Knobs = ()) -> Any:
+        g, weight = self.g, self.weight
+        if algorithm == WINOGRAD and _suits_winograd(g):
+            layer = winograd.d_data(g, **_cut(knobs, "group"))
+            return None if layer is None else GeneratedByData(g, weight, layer)
+        if algorithm == PRODUCT and suits(g):
+            return _direct(PointwiseByData, g, knobs)
+        if algorithm == COLUMNS:
+            return _direct(ColumnsByData, g, weight)
+        return _direct(ByData, g, weight) if algorithm == DIRECT else None
+
+    def product_part(self) -> ProductPart | None:
+        return PointwiseByData.part(self.g) if suits(self.g) else None
+
+
+@dataclass(frozen=True)
+class WeightWays:
+    """The algorithms for the gradients in weight and bias. `adds`: accumulate, in float32."""
+
+    g: Geometry
+    weight: DType
+    bias: bool
+    adds: bool = False
+    shares: ClassVar[tuple[int, ...]] = SPLITS
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.g.c, self.g.f
+
+    def rule(self) -> Any:
+        g = self.g
+        if (found := _first(self, WINOGRAD, PRODUCT)) is not None:
+            return found
+        way = self.made(DIRECT)
+        if way is None or way.is_padded:
+            if (found := self.made(DEPTHWISE)) is not None:
+                return found
+        # oneDNN's gemm uses columns too, those of a sample for each thread: that takes more time and bytes.
+        if suits_columns(g) or (way is not None and way.is_gemm):
+            return self.made(COLUMNS) or way
+        return way
+
+    def made(self, algorithm: int, knobs: Knobs = ()) -> Any:
+        g, weight, bias, adds = self.g, self.weight, self.bias, self.adds
+        if algorithm == WINOGRAD and _suits_winograd(g):
+            layer = winograd.d_weight(g, adds=adds, **_cut(knobs, "splits"))
+            if layer is not None:
+                return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias, adds))
+        if algorithm == PRODUCT and suits(g):
+            return _direct(PointwiseByWeight, g, bias, adds, knobs)
+        if algorithm == DEPTHWISE and suits_depthwise(g) and (not adds or weight == float32):
+            sums = _column_sum(g, weight, bias, adds)
+            return GeneratedByWeight(g, weight, DepthwiseByWeight(g, adds), sums)
+        if algorithm == COLUMNS:
+            return _direct(ColumnsByWeight, g, weight, bias, adds)
+        return _direct(ByWeight, g, weight, bias, adds) if algorithm == DIRECT else None
+
+    def product_part(self) -> ProductPart | None:
+        return PointwiseByWeight.part(self.g, self.adds) if suits(self.g) else None
+
 
 def forward(
     g: Geometry, weight: DType, bias: bool, add: bool, relu: bool, train: bool, scale: bool = False
 ) -> Any:
     """The algorithm for ``relu(convolution [factor] + bias + addend)``, or None."""
-    # In inference direct kernels find their weights prepacked; Winograd transforms them at each call.
-    if _suits_winograd(g) and (train or not _is_small(g)):
-        layer = winograd.forward(g, add, relu, scale)
-        if layer is not None:
-            return GeneratedForward(g, weight, layer)
-    alone = not (add or relu or scale)
-    if train and alone and suits(g) and (way := _direct(PointwiseForward, g, bias)) is not None:
-        return way
-    if alone and suits_columns(g) and (way := _direct(ColumnsForward, g, weight, bias)) is not None:
-        return way
-    return _direct(Forward, g, weight, bias, add, relu, train, scale)
+    return ForwardWays(g, weight, bias, add, relu, train, scale).rule()
 
 
 def by_data(g: Geometry, weight: DType) -> Any:
     """The algorithm for the data gradient, or None."""
-    if _suits_winograd(g):
-        layer = winograd.d_data(g)
-        if layer is not None:
-            return GeneratedByData(g, weight, layer)
-    if suits(g) and (way := _direct(PointwiseByData, g)) is not None:
-        return way
-    if suits_columns_by_data(g) and (way := _direct(ColumnsByData, g, weight)) is not None:
-        return way
-    return _direct(ByData, g, weight)
+    return DataWays(g, weight).rule()
 
 
 def by_weight(g: Geometry, weight: DType, bias: bool, adds: bool = False) -> Any:
     """The algorithm for the gradients in weight and bias, or None. `adds`: accumulate, in float32."""
-    if _suits_winograd(g):
-        layer = winograd.d_weight(g, adds=adds)
-        if layer is not None:
-            return GeneratedByWeight(g, weight, layer, _column_sum(g, weight, bias, adds))
-    if suits(g) and (way := _direct(PointwiseByWeight, g, bias, adds)) is not None:
-        return way
-    way = _direct(ByWeight, g, weight, bias, adds)
-    if suits_depthwise(g) and (not adds or weight == float32) and (way is None or way.is_padded):
-        return GeneratedByWeight(g, weight, DepthwiseByWeight(g, adds), _column_sum(g, weight, bias, adds))
-    # oneDNN's gemm uses columns too, those of a sample for each thread: that takes more time and bytes.
-    if suits_columns(g) or (way is not None and way.is_gemm):
-        return _direct(ColumnsByWeight, g, weight, bias, adds) or way
-    return way
+    return WeightWays(g, weight, bias, adds).rule()
+
+
+def _first(ways: Ways, *algorithms: int) -> Any:
+    """The first of some algorithms that there is."""
+    return next((way for a in algorithms if (way := ways.made(a)) is not None), None)
+
+
+def _cut(knobs: Knobs, last: str) -> dict[str, Any]:
+    """How Winograd's algorithm is cut, as keywords."""
+    if not any(knobs):
+        return {}
+    m, c, f, most, share = knobs[:5]
+    return {"m": m, "parts": (c, f), "most": most, last: share}
 
 
 def normed_forward(g: Geometry, weight: DType, bias: bool, relu: bool) -> Any:

@@ -19,10 +19,12 @@ from ....graph.opdef import DType
 from ....ops.nn.conv_kernels import Geometry
 from ....ops.norm.norm_arrays import NO_PROLOGUE, PrologueArrays
 from ....ops.scratch import carve, Piece, scratch_bytes
+from ...base import Knobs
 from ..compiled.matrix import product as generated
 from ..compiled.nests import ColumnSum
 from ..onednn import in_turn, Run
-from ..onednn.product import Layout, Product, product
+from ..onednn.product import Layout, product
+from ..product_part import ProductPart
 from ..runtime.threads import num_threads
 from .direct import part_of
 
@@ -51,17 +53,26 @@ def is_product(g: Geometry) -> bool:
     return set(g.kernel) == {1} == set(g.stride) and not any(g.pad) and g.groups == 1
 
 
+def has_few_rows(g: Geometry) -> bool:
+    """True if a product is faster than a convolution that reorders the weight, forward and for data."""
+    return suits(g) and _rows(g) <= FEW_ROWS
+
+
 def _rows(g: Geometry) -> int:
     return g.n * prod(g.size)
 
 
-class Pointwise:
-    """A product with its scratch and its name."""
+def _part(x: Layout, y: Layout, out: Layout, bias: bool = False, adds: bool = False) -> ProductPart:
+    """A product as a part of a space; by rule it is oneDNN's."""
+    own = float32 if bias else None
+    return ProductPart(x, y, out, own, lambda: product(x, y, out, bias, 1.0, float(adds)), 1.0, float(adds))
 
-    def __init__(
-        self, g: Geometry, x: Layout, y: Layout, out: Layout, bias: bool = False, adds: bool = False
-    ) -> None:
-        made: Product | None = product(x, y, out, bias, 1.0, adds)
+
+class Pointwise:
+    """A product with its scratch and its name. Raises LookupError if there is none."""
+
+    def __init__(self, part: ProductPart, knobs: Knobs) -> None:
+        made = part.product(knobs or part.default)
         if made is None:
             raise LookupError
         self.product = made
@@ -72,11 +83,14 @@ class Pointwise:
 class PointwiseForward(Pointwise):
     """out = data @ weight.T + bias."""
 
-    def __init__(self, g: Geometry, bias: bool) -> None:
+    def __init__(self, g: Geometry, bias: bool, knobs: Knobs = ()) -> None:
+        super().__init__(self.part(g, bias), knobs)
+
+    @staticmethod
+    def part(g: Geometry, bias: bool) -> ProductPart:
+        """The product."""
         r = _rows(g)
-        if r > FEW_ROWS:
-            raise LookupError
-        super().__init__(g, Layout.dense(r, g.c), Layout.dense(g.f, g.c).turned, Layout.dense(r, g.f), bias)
+        return _part(Layout.dense(r, g.c), Layout.dense(g.f, g.c).turned, Layout.dense(r, g.f), bias)
 
     def connect(
         self, data: Any, weight: Any, bias: Any, addend: Any, out: Any, work: Any, factor: Any = None
@@ -87,11 +101,14 @@ class PointwiseForward(Pointwise):
 class PointwiseByData(Pointwise):
     """d_data = d_out @ weight."""
 
-    def __init__(self, g: Geometry) -> None:
+    def __init__(self, g: Geometry, knobs: Knobs = ()) -> None:
+        super().__init__(self.part(g), knobs)
+
+    @staticmethod
+    def part(g: Geometry) -> ProductPart:
+        """The product."""
         r = _rows(g)
-        if r > FEW_ROWS:
-            raise LookupError
-        super().__init__(g, Layout.dense(r, g.f), Layout.dense(g.f, g.c), Layout.dense(r, g.c))
+        return _part(Layout.dense(r, g.f), Layout.dense(g.f, g.c), Layout.dense(r, g.c))
 
     def connect(self, d_out: Any, weight: Any, d_data: Any, work: Any) -> Run:
         return self.product.bind(d_out, weight, d_data, None, work)
@@ -100,14 +117,19 @@ class PointwiseByData(Pointwise):
 class PointwiseByWeight(Pointwise):
     """d_weight = d_out.T @ data, and d_bias the sum of d_out's rows; `adds`: accumulated into both."""
 
-    def __init__(self, g: Geometry, bias: bool, adds: bool) -> None:
-        r = _rows(g)
-        x, y, out = Layout.dense(r, g.f).turned, Layout.dense(r, g.c), Layout.dense(g.f, g.c)
-        super().__init__(g, x, y, out, adds=adds)
-        self.sum_of = ColumnSum(r, g.f, g.dtype, float32, adds) if bias else None
+    def __init__(self, g: Geometry, bias: bool, adds: bool, knobs: Knobs = ()) -> None:
+        super().__init__(self.part(g, adds), knobs)
+        self.sum_of = ColumnSum(_rows(g), g.f, g.dtype, float32, adds) if bias else None
         more = self.sum_of.nbytes if self.sum_of is not None else 0
         self.pieces: list[Piece] = [((self.nbytes,), _byte), ((more,), _byte)]
         self.nbytes = scratch_bytes(self.pieces)
+
+    @staticmethod
+    def part(g: Geometry, adds: bool) -> ProductPart:
+        """The product."""
+        r = _rows(g)
+        x, y, out = Layout.dense(r, g.f).turned, Layout.dense(r, g.c), Layout.dense(g.f, g.c)
+        return _part(x, y, out, adds=adds)
 
     def connect(self, d_out: Any, data: Any, d_weight: Any, d_bias: Any, work: Any) -> Run:
         own, more = carve(work, self.pieces)

@@ -97,11 +97,13 @@ def product(
     alpha: float | None = 1.0,
     adds: float = 0.0,
     any_width: bool = False,
+    by_plain: bool | None = None,
 ) -> Product | None:
     """The product of matrices x (..., M, K) and y (..., K, N), plus `adds` times the old content of `out`.
 
     bias: (N,), contiguous. None if oneDNN has no good implementation; with `any_width` also a product with
-    few columns, which fill no vectors, is accepted.
+    few columns, which fill no vectors, is accepted. by_plain: by the plain kernel where there is one, or by
+    the blocked one, whatever suits the sizes.
     """
     m, n = x.shape[-2], y.shape[-1]
     if 0 in x.shape or 0 in y.shape or (n < 8 and m > n and not any_width):
@@ -109,11 +111,12 @@ def product(
     if out.is_turned:
         if bias:
             return None
-        return turned(product(y.turned, x.turned, out.turned, False, alpha, adds, any_width))
+        return turned(product(y.turned, x.turned, out.turned, False, alpha, adds, any_width, by_plain))
     plain = x.dtype == float32 == y.dtype == out.dtype and prod(x.shape[:-2]) == 1 and _has_plain()
-    if plain and not bias and _plain_is_faster(x, y) and (made := _plain(x, y, out, alpha, adds)) is not None:
+    first = plain and (_plain_is_faster(x, y) if by_plain is None else by_plain)
+    if first and not bias and (made := _plain(x, y, out, alpha, adds)) is not None:
         return made
-    if plain and bias and _plain_is_faster(x, y) and alpha == 1 and not adds:
+    if first and bias and alpha == 1 and not adds:
         if (made := _with_bias(x, y, out)) is not None:
             return made
     made = _blocked(x, y, out, bias, alpha, adds)

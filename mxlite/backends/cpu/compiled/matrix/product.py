@@ -53,38 +53,60 @@ def product(
     Two-byte numbers are multiplied and accumulated in float32, and rounded once. None if there is no
     compiler, or if a matrix is neither row-major nor column-major.
     """
+    task = task_of(x, y, out, bias, adds, line)
+    if task is None:
+        return None
+    if out.is_turned:
+        return turned(_made(num_threads(), task, y.turned, x.turned, out.turned, bias, adds, schedule))
+    return _made(num_threads(), task, x, y, out, bias, adds, schedule)
+
+
+def task_of(
+    x: Layout,
+    y: Layout,
+    out: Layout,
+    bias: DType | None = None,
+    adds: bool = False,
+    line: Line | None = None,
+) -> MatricesTask | None:
+    """What the schedules of a product depend on; None if there is no generated code for it."""
     if not usable() or len(x.shape) != 2 or 0 in (*x.shape, *y.shape):
         return None
     if line is not None and (out.is_turned or (x if line.of == "x" else y).is_turned):
         return None
     if out.is_turned:
-        return None if bias is not None else turned(product(y.turned, x.turned, out.turned, None, adds))
-    types = [z.dtype.name for z in (x, y, out)] + ([] if bias is None else [bias.name])
-    if not set(types) <= storable() or None in (x.lead, y.lead, out.lead):
+        return None if bias is not None else task_of(y.turned, x.turned, out.turned, None, adds)
+    kinds = x.dtype.name, y.dtype.name, out.dtype.name
+    row = "" if bias is None else bias.name
+    if not {*kinds, row or kinds[0]} <= storable() or None in (x.lead, y.lead, out.lead):
         return None
     if adds and out.dtype != float32:
         return None
-    return _made(num_threads(), x, y, out, bias, adds, line, schedule)
+    form = MatricesForm(*kinds, x.is_turned, y.is_turned, row)
+    if line is not None:
+        form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu, addend=line.addend)
+    (m, k), n = x.shape, y.shape[1]
+    return MatricesTask(form, m, n, k)
+
+
+def team_of(task: MatricesTask) -> int:
+    """Threads for a product: a vector is multiplied about as fast as it is moved."""
+    return threads_for(4 * task.m * task.n * task.k // 16)
 
 
 @functools.lru_cache(maxsize=1024)
 def _made(
     threads: int,
+    task: MatricesTask,
     x: Layout,
     y: Layout,
     out: Layout,
     bias: DType | None,
     adds: bool,
-    line: Line | None,
     schedule: MatricesSchedule | None,
 ) -> Product:
-    (m, k), n = x.shape, y.shape[1]
-    kinds = (x.dtype.name, y.dtype.name, out.dtype.name)
-    form = MatricesForm(*kinds, x.is_turned, y.is_turned, "" if bias is None else bias.name)
-    if line is not None:
-        form = form._replace(line={"x": "a", "y": "b"}[line.of], relu=line.relu, addend=line.addend)
-    threads = threads_for(4 * m * n * k // 16)  # a vector is multiplied about as fast as it is moved
-    task = MatricesTask(form, m, n, k)
+    form, m, n, k = task
+    threads = team_of(task)
     s = default(task, threads) if schedule is None else schedule
     if not s.allows(task):
         raise RangeError(

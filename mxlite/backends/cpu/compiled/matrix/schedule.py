@@ -27,8 +27,8 @@ FAR_CYCLES = 256
 """Cycles until a number arrives from the last cache, about, if others wait, too."""
 FEW_TILES = 3
 """Tiles that have read a panel of B in the time in which it is read, written as a copy, and read again."""
-LEAST_DEPTH, DEPTH = 64, 512
-"""Steps that a block has room for: at least, and at most by default."""
+LEAST_DEPTH, DEPTH, MOST_DEPTH = 64, 512, 1024
+"""Steps that a block has room for: at least, at most by default, and at most."""
 ROWS, COLUMNS = 196, 512
 """Rows and columns of a block by default."""
 AHEAD = 32
@@ -110,7 +110,7 @@ class MatricesSchedule:
             1 <= self.rows <= most_rows(self.vectors)
             and 1 <= self.vectors <= tile.most_vectors()
             and self.unroll in (1, 2, 4, 8)
-            and self.depth >= LEAST_DEPTH
+            and LEAST_DEPTH <= self.depth <= MOST_DEPTH
             and self.depth % LEAST_DEPTH == 0
             and self.block_rows > 0 == self.block_rows % self.rows
             and self.block_columns > 0 == self.block_columns % self.panel
@@ -191,7 +191,7 @@ def legal(task: MatricesTask, threads: int) -> Iterator[MatricesSchedule]:
 
 def _depths(k: int, panel: int) -> list[int]:
     """Steps at a time: as many as there are, or so few that a panel leaves room in the second cache."""
-    found = [depth for depth in (64, 128, 256, 512, 1024) if 4 * depth * panel <= CACHE_NBYTES // 4]
+    found = [depth for depth in (64, 128, 256, 512, MOST_DEPTH) if 4 * depth * panel <= CACHE_NBYTES // 4]
     return [depth for depth in found if depth // 2 < max(k, LEAST_DEPTH)]
 
 

@@ -13,4 +13,4 @@ all nests of a computation; between two of them threads wait for each other. Len
 
 from .loops import ColumnSum as ColumnSum, Computed as Computed, Loops as Loops
 from .row_product import RowProduct as RowProduct
-from .space import NestSpace as NestSpace
+from .space import NestPart as NestPart

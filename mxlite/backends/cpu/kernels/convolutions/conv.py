@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +18,7 @@ from .....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionE
 from .....ops.nn.conv_kernels import Geometry, LinearGradients
 from .....ops.scratch import carve, Piece, scratch_bytes
 from .... import base
+from ....composed_space import ComposedSpace
 from ....elementwise.epilogue import RECTIFIER
 from ... import convolution
 from ...kernel_row import BOTH, kernel_rows
@@ -27,34 +30,51 @@ _STORED = (float32, np.dtype("float16"), np.dtype(ml_dtypes.bfloat16))
 
 def forward(r: base.Request) -> base.ChosenKernel | None:
     """The forward pass, with or without an epilogue."""
-    way = way_of(r)
-    if way is None:
+    ways = _ways(r)
+    if ways is None:
         return None
+    part, needs = convolution.ConvolutionPart(ways), r.op.signature.needs
 
-    needs = r.op.signature.needs
+    def kernel(knobs: Sequence[base.Knobs]) -> base.ChosenKernel | None:
+        way = part.way(*knobs)
+        if way is None:
+            return None
 
-    def connect(xp: Any, a: Any, *given: Any, out: Any, work: Any) -> Run:
-        have = dict(zip(needs, given))
-        arrays = (have["data"], have["weight"], have["bias"], have.get("addend"), out)
-        run: Run = way.connect(*arrays, work, have.get("factor"))
-        return run
+        def connect(xp: Any, a: Any, *given: Any, out: Any, work: Any) -> Run:
+            have = dict(zip(needs, given))
+            arrays = (have["data"], have["weight"], have["bias"], have.get("addend"), out)
+            run: Run = way.connect(*arrays, work, have.get("factor"))
+            return run
 
-    return base.connected(connect, way.nbytes, way.name, like=r.op.forward, bits=convolution.bits_of(way))
+        bits = convolution.bits_of(way)
+        return base.connected(connect, way.nbytes, way.name, like=r.op.forward, bits=bits)
+
+    return _with_space([part], kernel)
 
 
 def way_of(r: base.Request) -> Any:
     """Implementation of the forward pass, see `convolution`; None if there is none."""
+    ways = _ways(r)
+    return None if ways is None else ways.rule()
+
+
+def _ways(r: base.Request) -> convolution.ForwardWays | None:
     found = _geometry(r)
-    if found is None:
-        return None
-    g, weight = found
     applied = getattr(r.attrs, "epilogue", None)
     # oneDNN has more functions, but generated code behind it is as fast: see docs/kernels.md.
-    if applied not in (None, RECTIFIER):
+    if found is None or applied not in (None, RECTIFIER):
         return None
-    more = {n: getattr(r.attrs, n, False) for n in ("add", "scale")}
-    relu = applied is not None
-    return convolution.forward(g, weight, not r.attrs.no_bias, relu=relu, train=r.train, **more)
+    add, scale = (getattr(r.attrs, n, False) for n in ("add", "scale"))
+    return convolution.ForwardWays(*found, not r.attrs.no_bias, add, applied is not None, r.train, scale)
+
+
+def _with_space(
+    parts: Sequence[convolution.ConvolutionPart],
+    kernel: Callable[[Sequence[base.Knobs]], base.ChosenKernel | None],
+) -> base.ChosenKernel | None:
+    """The kernel by rule, with the space of all."""
+    found = kernel([part.default for part in parts])
+    return None if found is None else replace(found, space=ComposedSpace(parts, kernel))
 
 
 def backward(r: base.Request) -> base.ChosenKernel | None:
@@ -65,15 +85,28 @@ def backward(r: base.Request) -> base.ChosenKernel | None:
     g, weight = found
     wants_data, wants_weight = r.is_used("d_data"), r.is_used("d_weight")
     bias = r.is_used("d_bias") and not r.attrs.no_bias
-    data_way = convolution.by_data(g, weight) if wants_data else None
     made, adds = weight, False
     if r.tile.is_special:  # sums over tiles are float32
         made, adds = r.made("d_weight" if wants_weight else "d_bias"), bool(r.tile.adds)
         if r.tile.strides or wants_data or made != float32 or r.tile.keeps != 1:
             return None
-    weight_way = convolution.by_weight(g, made, bias, adds) if wants_weight or bias else None
-    if (wants_data and data_way is None) or ((wants_weight or bias) and weight_way is None):
-        return None
+    by_data = [convolution.DataWays(g, weight)] if wants_data else []
+    by_weight = [convolution.WeightWays(g, made, bias, adds)] if wants_weight or bias else []
+    parts = [*map(convolution.ConvolutionPart, by_weight), *map(convolution.ConvolutionPart, by_data)]
+
+    def kernel(knobs: Sequence[base.Knobs]) -> base.ChosenKernel | None:
+        ways = [part.way(some) for part, some in zip(parts, knobs)]
+        if None in ways:
+            return None
+        return _backward(r, ways[0] if by_weight else None, ways[-1] if by_data else None)
+
+    return _with_space(parts, kernel)
+
+
+def _backward(r: base.Request, weight_way: Any, data_way: Any) -> base.ChosenKernel:
+    """The kernel of a gradient by these algorithms."""
+    bias, wants_weight = r.is_used("d_bias") and not r.attrs.no_bias, r.is_used("d_weight")
+    made = r.made("d_weight" if wants_weight else "d_bias") if r.tile.is_special else r.dtypes[1]
     ways = [w for w in (weight_way, data_way) if w is not None]
     # The weight gradient needs a buffer even if only the bias gradient is read.
     spare = r.inputs[1] if bias and not wants_weight else (0,)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from math import log2
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,12 @@ import numpy as np
 from .....graph.grouped import grouped
 from .....ops.nn.attention import scaled_dot_product_attention as attention
 from .....ops.nn.attention_kernels import AttentionArrays, AttentionGradients, AttentionPlan
-from ....base import ChosenKernel, connected, Request
+from ....base import ChosenKernel, connected, Knobs, Request
+from ....composed_space import ComposedSpace
 from ...compiled import attention_block as generated, call, storable, usable
 from ...compiled.attention import code
 from ...compiled.attention_block import AttentionForm
+from ...compiled.codegen.tile import most_vectors
 from ...kernel_row import GENERATED, kernel_rows
 from ...onednn import in_turn
 from ...onednn.primitive import address_of, Run
@@ -76,10 +81,42 @@ def _numbers(r: Request, own: int) -> dict[int, int]:
     return found
 
 
+@dataclass(eq=False)
+class _Lanes:
+    """The vectors of queries in a block, as the one part of a kernel's space: sums are cut by them."""
+
+    form: AttentionForm
+    work: float
+
+    @property
+    def default(self) -> Knobs:
+        return (self.form.lanes,)
+
+    def legal(self) -> Iterator[Knobs]:
+        yield from ((n,) for n in generated.LANES if n <= most_vectors())
+
+    def allows(self, knobs: Knobs) -> bool:
+        return knobs in self.legal()
+
+    def features(self, knobs: Knobs) -> list[float]:
+        sizes = self.form.width, self.form.values, self.form.nbytes, self.work
+        return [float(knobs[0]), *(log2(1 + x) for x in sizes)]
+
+
 def _kernel(r: Request, backward: bool) -> ChosenKernel | None:
     form = _form(r)
     if form is None:
         return None
+    part = _Lanes(form, AttentionPlan.of(r.attrs, r.inputs).queries)
+
+    def kernel(knobs: Sequence[Knobs]) -> ChosenKernel:
+        return _of_form(r, form._replace(lanes=knobs[0][0]), backward)
+
+    return replace(kernel([part.default]), space=ComposedSpace([part], kernel))
+
+
+def _of_form(r: Request, form: AttentionForm, backward: bool) -> ChosenKernel:
+    """The kernel with the code of a form."""
     (batch, groups, keys), threads = r.inputs[1][:3], num_threads()
     if backward:
         threads = min(threads, batch * groups)

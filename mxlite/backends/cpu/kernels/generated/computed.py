@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .....ops import ALL
-from ....base import ChosenKernel, Request
+from ....base import ChosenKernel, Knobs, Request
+from ....composed_space import ComposedSpace
 from ....elementwise.formula import elementwise_operators
 from ....fused.computation import FUSED
 from ....nests.kernel import Linked, nest_kernel
 from ....nests.nest import Nests
 from ....nests.program import Arrays, is_chain, nests_for
 from ...compiled import storable, usable
-from ...compiled.nests import Loops, NestSpace
-from ...compiled.nests.schedule import NestSchedule
+from ...compiled.nests import Loops, NestPart
 from ...kernel_row import GENERATED, kernel_rows, LATER
 from ...onednn import in_turn
 from ...onednn.primitive import address_of
@@ -32,8 +32,11 @@ def _row(r: Request) -> ChosenKernel | None:
     if nests is None:
         return None
 
-    def made(schedules: Sequence[NestSchedule]) -> ChosenKernel:
+    parts = [NestPart(placed) for placed in nests.nests]
+
+    def made(knobs: Sequence[Knobs]) -> ChosenKernel:
         """The kernel with these schedules of its nests; calls without some outputs have the usual ones."""
+        schedules = [part.schedule(some) for part, some in zip(parts, knobs)]
 
         def written(some: Nests) -> Linked:
             loops = Loops(some, schedules if some is nests else None)
@@ -42,7 +45,7 @@ def _row(r: Request) -> ChosenKernel | None:
         return nest_kernel(r, how, nests, written, in_turn, "compiled", bits=())
 
     if not is_chain(r, nests):
-        return replace(made(()), space=NestSpace(nests, made))
+        return replace(made(()), space=ComposedSpace(parts, made))
     (placed,) = nests.nests
     return replace(made(()), bound_only=placed.points < LEAST and not r.tile.is_special)
 
