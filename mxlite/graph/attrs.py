@@ -121,8 +121,9 @@ def _convert(kind: Any, value: Any) -> Any:
         raise ValueError(" or ".join(dict.fromkeys(errors)))
     if origin is Literal:
         options = list(get_args(kind))
+        text = value.__name__ if isinstance(value, type) else str(value)  # numpy.int32 names a dtype
         for option in options:
-            if value == option or str(value) == str(option):
+            if value == option or text == str(option):
                 return option
         raise ValueError(f"must be one of {options}, got {value!r}.{nearest(str(value), map(str, options))}")
     if origin is tuple:

@@ -163,3 +163,26 @@ def test_states_may_be_written_without_the_optimizer(tmp_path):
     for net, trainer in zip(nets, trainers):
         step(net, trainer)
     np.testing.assert_array_equal(nets[0].weight.data().asnumpy(), nets[1].weight.data().asnumpy())
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "int8", "uint8"])
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_relu_takes_whole_numbers_as_a_beam_search_does(dtype, hybrid):
+    net = nn.HybridLambda(lambda F, x: F.relu(x) + 1)
+    if hybrid:
+        net.hybridize()
+    values = np.array([3, 0, -1 if dtype != "uint8" else 200, 2]).astype(dtype)
+    found = net(mx.nd.array(values, dtype=dtype))
+    assert found.dtype == np.dtype(dtype).type
+    np.testing.assert_array_equal(found.asnumpy(), np.maximum(values, 0) + 1)
+
+
+def test_a_numpy_type_names_a_dtype_among_choices():
+    drawn = mx.nd.sample_multinomial(mx.nd.array([[0, 1.0]]), dtype=np.int32)
+    assert drawn.dtype == np.int32 and drawn.asscalar() == 1
+
+
+def test_an_optimizer_tells_the_rates_of_several_weights():
+    optimizer = mx.optimizer.SGD(learning_rate=0.5, wd=0.25, param_idx2name={0: "a_weight", 1: "b_bias"})
+    optimizer.set_lr_mult({0: 0.1})
+    assert optimizer._get_lrs([0, 1]) == [0.05, 0.5] and optimizer._get_wds((0, 1)) == [0.25, 0.0]

@@ -271,6 +271,14 @@ class Optimizer:
 
     # -- updates -------------------------------------------------------------------------------
 
+    def _get_lrs(self, indices: Sequence[Any]) -> list[float]:
+        """The rates of several weights; MXNet's name, as is `_get_wds`."""
+        return [self._get_lr(i) for i in indices]
+
+    def _get_wds(self, indices: Sequence[Any]) -> list[float]:
+        """The decays of several weights."""
+        return [self._get_wd(i) for i in indices]
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A class that changes how weights are updated has no fused form, unless it says one itself."""
         super().__init_subclass__(**kwargs)

@@ -129,8 +129,9 @@ class Activation(_Activation):
 
 class relu(_Activation):
     """Rectified linear unit, ``out = max(data, 0)``. data: (...)  ->  out: (...). The gradient at 0 is 0,
-    at nan nan. Of -0.0 the result is 0.0 or -0.0."""
+    at nan nan. Of -0.0 the result is 0.0 or -0.0. Whole numbers are taken, too."""
 
+    accepts = "number"
     backward_reads = ("d_out", "out")
 
 
