@@ -6,8 +6,6 @@ net.initialize()
 net.hybridize(memory_budget="64MiB")
 """
 
-import sys as _sys
-
 from ..core import DeferredInitializationError as DeferredInitializationError
 from . import (
     block_names,
@@ -27,6 +25,5 @@ from .parameters.parameter import Parameter as Parameter
 from .parameters.parameter_dict import ParameterDict as ParameterDict
 from .trainer import Trainer as Trainer
 
-block = parameter = block_names
+block = parameter = block_names  # where MXNet has them
 utils = util_names
-block = parameter = _sys.modules[__name__]  # where MXNet has them

@@ -6,7 +6,7 @@ import os
 from glob import escape, glob
 from typing import Any
 
-from ...core.errors import MissingFileError
+from ...core.errors import MissingFileError, RangeError
 from ..util_names import check_sha1
 
 HOME = os.path.join("~", ".mxnet", "models")
@@ -36,9 +36,9 @@ def get_model_file(name: str, root: str = HOME) -> str:
 
 
 def short_hash(name: str) -> str:
-    """The first eight digits of the checksum. ValueError if there is none."""
+    """The first eight digits of the checksum. RangeError if there is none."""
     if name not in _model_sha1:
-        raise ValueError(f"There is no checksum of {name!r}.")
+        raise RangeError(f"There is no checksum of {name!r}.")
     return _model_sha1[name][:8]
 
 
