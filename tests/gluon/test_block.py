@@ -266,7 +266,8 @@ assert transforms.HybridSequential is nn.HybridSequential
 from mxnet.contrib.io import DataLoaderIter
 from mxnet.gluon.contrib.data.sampler import IntervalSampler
 from mxnet.gluon.contrib.nn import PixelShuffle2D
-assert nn.conv_layers is nn and gluon.block is gluon and gluon.data.dataloader is gluon.data.loader
+assert nn.conv_layers is nn and gluon.block.Block is gluon.parameter.Block is gluon.Block
+assert gluon.data.dataloader is gluon.data.loader
 assert transforms is gluon.data.vision.transforms and utils.split_data is gluon.utils.split_data
 """
     subprocess.run([sys.executable, "-c", code], check=True)

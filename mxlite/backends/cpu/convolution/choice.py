@@ -269,10 +269,10 @@ def _suits_winograd(g: Geometry) -> bool:
 
 
 def _is_small(g: Geometry) -> bool:
-    """True if there are so few tiles of 4x4 outputs that reading transformed weights dominates the
-    time.
+    """True if there are so few tiles of outputs, 4 long along each axis, that reading transformed weights
+    dominates the time.
     """
-    return g.n * -(-g.out[0] // 4) * -(-g.out[1] // 4) < 16
+    return g.n * prod(-(-n // 4) for n in g.out) < 16
 
 
 def _direct(way: Callable[..., Any], *args: Any) -> Any:
