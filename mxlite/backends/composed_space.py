@@ -17,8 +17,8 @@ DESCRIBED = 2
 """Parts that features describe, those of the most work."""
 
 
-class Part(Protocol):
-    """What may be varied of one part. `legal()` has its default knobs too; `work` compares it with others."""
+class KernelPart(Protocol):
+    """A part of a kernel that has knobs. `legal()` has the default ones, too; parts are compared by `work`."""
 
     @property
     def default(self) -> Knobs: ...
@@ -37,7 +37,7 @@ class Part(Protocol):
 class ComposedSpace:
     """A `Space` with the knobs of all parts, one part after the other; `made` makes the kernel of some."""
 
-    parts: Sequence[Part]
+    parts: Sequence[KernelPart]
     made: Callable[[Sequence[Knobs]], ChosenKernel | None]
 
     @cached_property

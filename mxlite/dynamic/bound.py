@@ -10,7 +10,7 @@ import numpy as np
 from ..graph import Entry
 from .cell import Cell, Kind
 from .kernels import CellKernels, SizedPart
-from .places import Arrays, Places
+from .places import Arrays, NodePlaces
 from .schedule import Arrivals, Indices, Run
 from .sizes import padded
 
@@ -28,7 +28,7 @@ class BoundCell:
         cell: Cell,
         limit: int,
         kernels: CellKernels,
-        places: Places,
+        places: NodePlaces,
         arrays: Arrays,
         parameters: Mapping[str, Any],
         gradients: Mapping[str, Any],

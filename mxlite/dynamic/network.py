@@ -21,7 +21,7 @@ from ..symbol import autograd, Variable
 from .cell import Cell, Kind
 from .plan import Plan, plan_within
 from .program import Program
-from .schedule import nodes_of, Schedule, schedule
+from .schedule import BatchSchedule, nodes_of, schedule
 from .tape import Handle, Tape
 
 MOST = 1024
@@ -174,7 +174,9 @@ class Network:
         with self._tape.recording(), no_collection():  # handles are many, and have no cycles
             return self._tape.returned([function(sample) for sample in samples])
 
-    def _recorded(self, samples: Iterable[Any], training: bool, backward: bool) -> tuple[Program, Schedule]:
+    def _recorded(
+        self, samples: Iterable[Any], training: bool, backward: bool
+    ) -> tuple[Program, BatchSchedule]:
         """The schedule of the samples. Raises MemoryBudgetError if they have too many nodes."""
         program = self.program
         plan = program.plan

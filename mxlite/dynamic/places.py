@@ -26,7 +26,7 @@ _BYTE = as_dtype("uint8")
 _STATE = np.dtype("uint64")
 
 
-class Places:
+class NodePlaces:
     """`limits` are the most nodes of each cell; up to `most` of a cell run together.
 
     `results[cell]` has, for each output, its first row in its pool and the pool's number in `kinds`;
@@ -107,11 +107,11 @@ class Places:
 
 
 class Arrays:
-    """The arrays of `Places`. `of[cell][entry]` are those for all nodes, `staged[cell][entry]` for those that
-    run.
+    """The arrays of `NodePlaces`. `of[cell][entry]` are those for all nodes, `staged[cell][entry]` for those
+    that run.
     """
 
-    def __init__(self, places: Places, block: Any) -> None:
+    def __init__(self, places: NodePlaces, block: Any) -> None:
         block[:] = 0
         kept, constants = places._kept, places._constants
         pieces = [*places._pools, *(p for group in (*kept, *constants) for p in group), *places._sums]

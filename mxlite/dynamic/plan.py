@@ -10,7 +10,7 @@ from ..core import cpu, format_bytes, MemoryBudgetError
 from ..gluon import Parameter
 from .cell import Cell, Kind
 from .kernels import CellKernels
-from .places import Places
+from .places import NodePlaces
 from .sizes import padded, sizes
 
 LARGEST = 1 << 20
@@ -42,7 +42,7 @@ class Plan:
             k.need(sizes(width) if whole else (width,), sizes(limit) if whole else (limit,))
         owners = [n for c in cells for n in c.cut.parameters if n in c.cut.gradients]
         self.summed = {n for n in owners if owners.count(n) > 1 or parameters[n].grad_req != "write"}
-        self.places = Places(cells, kernels, self.limits, self.most, kinds, self.summed)
+        self.places = NodePlaces(cells, kernels, self.limits, self.most, kinds, self.summed)
 
     @property
     def breakdown(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from ..engine import get_engine, Var
 from ..ndarray import NDArray
 from .bound import BoundCell, Outer
 from .plan import Plan
-from .schedule import Schedule
+from .schedule import BatchSchedule
 
 
 class Program:
@@ -36,7 +36,7 @@ class Program:
         self._var = Var("dynamic")
         self._reads = [a.var for a in self._parameters.values()]
         self._writes = [g.var for g in self._trained.values()]
-        self._last: Schedule | None = None
+        self._last: BatchSchedule | None = None
         self._versions: list[int] = []
         parameters = {n: a.storage for n, a in self._parameters.items()}
         gradients = {n: a.storage for n, a in self._trained.items()} | arrays.sums
@@ -74,7 +74,7 @@ class Program:
 
     # -- passes --------------------------------------------------------------------------------
 
-    def forward(self, call: Schedule, train: bool) -> NDArray:
+    def forward(self, call: BatchSchedule, train: bool) -> NDArray:
         """The results of a mini-batch. If its schedule has arrivals a backward pass may follow."""
         result = self._result(call)
         self._push(partial(self._forward, call, train, result.storage), (), (result.var,), "dynamic forward")
@@ -82,7 +82,7 @@ class Program:
         self._versions = [v.pushes for v in self._reads]
         return result
 
-    def backward(self, call: Schedule, train: bool, head: NDArray) -> None:
+    def backward(self, call: BatchSchedule, train: bool, head: NDArray) -> None:
         """The gradients of the parameters, by those of the results, after a `forward` in the same mode."""
         if self._last is not call:
             raise StateError(
@@ -98,7 +98,7 @@ class Program:
         )
         self._note_gradients()
 
-    def forward_backward(self, call: Schedule) -> NDArray:
+    def forward_backward(self, call: BatchSchedule) -> NDArray:
         """The results of a mini-batch, and the gradients of their sum."""
         result = self._result(call)
         self._last = None
@@ -111,7 +111,7 @@ class Program:
         self._note_gradients()
         return result
 
-    def _result(self, call: Schedule) -> NDArray:
+    def _result(self, call: BatchSchedule) -> NDArray:
         shape, dtype = call.kind
         return NDArray.fresh((len(call.returned), *shape), dtype, cpu())
 
@@ -122,7 +122,7 @@ class Program:
         for name in self._trained:
             self._parameters[name]._fresh_grad = True
 
-    def _forward(self, call: Schedule, train: bool, result: Any) -> None:
+    def _forward(self, call: BatchSchedule, train: bool, result: Any) -> None:
         keep = call.arrivals is not None
         with self._backend.running(self._threads), np.errstate(all="ignore"):
             for cell, rows, data, count in zip(self._cells, call.rows, call.data, call.counts):
@@ -131,7 +131,7 @@ class Program:
                 self._cells[run.cell].forward(run, train, keep)
             self._arrays.results[call.kind].take(call.returned, 0, result, "clip")
 
-    def _backward(self, call: Schedule, train: bool, head: Any) -> None:
+    def _backward(self, call: BatchSchedule, train: bool, head: Any) -> None:
         assert call.arrivals is not None
         outer = Outer(call.kind, call.returned, self.plan.places.lengths[call.kind], head)
         written: set[str] = set()

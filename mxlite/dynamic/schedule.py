@@ -23,7 +23,7 @@ from ..core import cpu
 from ..core.errors import ArgumentError, DTypeError, ShapeError
 from ..ndarray import random
 from .cell import Cell, Kind, said
-from .places import Places
+from .places import NodePlaces
 from .tape import Handle, Tape
 
 Indices = np.ndarray[Any, np.dtype[np.int64]]
@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """Of each row of a pool the rows of gradients that arrive there.
+    """The rows of gradients that arrive at each row of a pool.
 
     `first` is one of them, or 0 of which the gradient is zeros; the `counts[r]` of row r begin at `begins[r]`
     of `rows`. `several` is true if any row has more than one.
@@ -53,7 +53,7 @@ class Arrivals(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BatchSchedule:
     """`counts` and `levels` of each cell: its nodes, and the levels that it has nodes in. `rows[cell][i]` are
     rows in the pool of the cell's i-th state. `returned` are rows of the results, of `kind`. There are
     `arrivals` where gradients may be asked for, else None.
@@ -78,12 +78,12 @@ def nodes_of(tape: Tape, cells: Sequence[Cell]) -> list[int]:
 def schedule(
     tape: Tape,
     cells: Sequence[Cell],
-    places: Places,
+    places: NodePlaces,
     results: Sequence[Handle],
     most: int,
     draws: Sequence[bool],
     backward: bool,
-) -> Schedule:
+) -> BatchSchedule:
     """The schedule of what was recorded, whose functions returned `results`. O(nodes log nodes).
 
     `draws` says of each cell if its nodes draw random numbers; `backward`, if gradients may be asked for.
@@ -145,7 +145,7 @@ def schedule(
         [_values(c, n, k, column, order) for (n, k), column in zip(c.data.items(), tape.columns[i].data)]
         for i, (c, order) in enumerate(zip(cells, orders))
     ]
-    return Schedule(
+    return BatchSchedule(
         tuple(run for _, run in runs),
         tuple(counts),
         tuple(levels),
@@ -158,7 +158,7 @@ def schedule(
 
 
 def _arrivals(
-    cells: Sequence[Cell], places: Places, rows: Sequence[Indices], counts: Sequence[int]
+    cells: Sequence[Cell], places: NodePlaces, rows: Sequence[Indices], counts: Sequence[int]
 ) -> dict[Kind, Arrivals]:
     found = {}
     for kind, length in places.lengths.items():

@@ -31,7 +31,7 @@ def parts_of(step: PlannedStep, devices: Devices, variables: Mapping[str, int]) 
     """
     at = _places(step, variables)
     numbers = {node: i for i, node in enumerate(drawing(step.graph))}
-    parts = [_Part(Rewriter(step.graph), str(context)) for context in devices.contexts]
+    parts = [_DeviceStep(Rewriter(step.graph), str(context)) for context in devices.contexts]
     cut = _Cut(step, at, parts)
     for node in step.graph.nodes:
         if cut.seen == step.num_forward and node.op is not None:
@@ -80,7 +80,7 @@ def _places(step: PlannedStep, variables: Mapping[str, int]) -> dict[Node, int]:
 
 
 @dataclass
-class _Part:
+class _DeviceStep:
     """One device's part as it grows; `token` is that of its last transfer."""
 
     made: Rewriter
@@ -142,7 +142,7 @@ class _Part:
 class _Cut:
     """The walk over a step that gives each node to its device's part; `seen` operators have been given."""
 
-    def __init__(self, step: PlannedStep, at: Mapping[Node, int], parts: list[_Part]) -> None:
+    def __init__(self, step: PlannedStep, at: Mapping[Node, int], parts: list[_DeviceStep]) -> None:
         self.copy = find_op("_cross_device_copy")
         self.step = step
         self.at = at

@@ -116,7 +116,7 @@ def what_helps(asked: Candidates, error: MemoryBudgetError, besides: Mapping[str
 
 
 def _largest(refused: list[MemoryBudgetError]) -> MemoryBudgetError:
-    """Of the refusals of several devices, which have one budget, that of the device that needs most."""
+    """The refusal of the device that needs most, of several devices, which have one budget."""
     error = max(refused, key=lambda e: e.least_feasible_bytes)
     error.lower_bound_bytes = max(e.lower_bound_bytes for e in refused)
     if len(refused) > 1:
