@@ -18,7 +18,7 @@ DESCRIBED = 2
 
 
 class KernelPart(Protocol):
-    """A part of a kernel that has knobs. `legal()` has the default ones, too; parts are compared by `work`."""
+    """A part of a kernel that has knobs. `legal()` has the default ones, too; `work` compares parts."""
 
     @property
     def default(self) -> Knobs: ...
