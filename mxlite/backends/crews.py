@@ -88,7 +88,11 @@ class Crews:
 
     def _kernel(self, request: tuple[Any, ...], threads: int) -> ChosenKernel:
         """The kernel with so many threads."""
-        key = request, threads
+        key = (
+            request,
+            repr(request[1]),
+            threads,
+        )  # attributes of 0.0 and -0.0 are equal, but no text of theirs
         if key not in self._kernels:
             if threads == self.most:
                 self._kernels[key] = self._choose(request, threads)

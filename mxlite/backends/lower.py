@@ -144,7 +144,8 @@ def lower_graph(
         shapes = _shapes(graph, forward)
         dtypes = tuple([graph.dtypes[e] for e in forward.inputs])
         wanted = tuple([n for n, o in zip(names, outs) if o >= 0])
-        alike = op, node.attrs, shapes, dtypes, node.absent, len(inputs), wanted
+        # By their text attributes of 0.0 and -0.0 differ, which are equal.
+        alike = op, repr(node.attrs), node.attrs, shapes, dtypes, node.absent, len(inputs), wanted
         kind = kinds.get(alike)
         if kind is None:
             first = dtypes[0] if dtypes else next((dtype[v] for v in inputs), float32)

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import mxlite as mx
 from mxlite import ops
 from mxlite.backends import Backend
 from mxlite.backends.cpu.backend import CPU
@@ -219,3 +220,11 @@ def test_generated_code_of_the_cpu_agrees(kind):
 def test_kernels_of_the_gpu_agree(kind):
     """Those of 16 bits compute in float32: what is different about them is how they are read and written."""
     assert {"round", "rint", "polygamma", "_backward_digamma", "sign", "tanh"} <= compared(GPU, kind)
+
+
+@pytest.mark.parametrize("size", [2, 2000])
+def test_constants_of_both_zeros_in_one_graph_keep_their_signs(size):
+    """Their attributes are equal, so that one kernel would do for both."""
+    x = mx.sym.Variable("x")
+    bound = mx.sym.Group([x * 0.0, x * -0.0]).bind(mx.cpu(), {"x": mx.nd.ones((size,))})
+    assert [np.signbit(y.asnumpy()).tolist() for y in bound.forward()] == [[False] * size, [True] * size]
