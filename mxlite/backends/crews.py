@@ -88,11 +88,8 @@ class Crews:
 
     def _kernel(self, request: tuple[Any, ...], threads: int) -> ChosenKernel:
         """The kernel with so many threads."""
-        key = (
-            request,
-            repr(request[1]),
-            threads,
-        )  # attributes of 0.0 and -0.0 are equal, but no text of theirs
+        # Attributes of 0.0 and -0.0 are equal, but not as text.
+        key = request, repr(request[1]), threads
         if key not in self._kernels:
             if threads == self.most:
                 self._kernels[key] = self._choose(request, threads)
