@@ -32,6 +32,8 @@ WITHOUT_EFFECT = {
     "upper_bound": "of LeakyReLU's rrelu, which is refused",
     "transform_type": "SpatialTransformer has one",
     "sampler_type": "SpatialTransformer has one",
+    "source": "of a copy to another device: executor/placement reads it",
+    "target": "of a copy to another device: executor/placement reads it",
     "samples": "of a fused kernel: how many it takes at a time, which only compiled ones do",
     "output_mean_var": "of a fused norm, which is made where nobody reads them",
 }

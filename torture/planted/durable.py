@@ -132,8 +132,9 @@ FAULTS = [
     ),
     Fault(
         "measured bytes are the plan's",
-        "mxlite/executor/executor.py",
-        "        return nbytes + self._feed.nbytes + self._arena.measured_bytes\n",
+        "mxlite/executor/share.py",
+        "        return held_bytes(list(self.arrays.values())) + self.outside_bytes"
+        " + self.arena.measured_bytes\n",
         "        return self.memory_plan.peak_bytes\n",
         f"{MEASURED}::test_before_the_first_step_the_arena_is_not_measured",
     ),

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...comm import Collectives, HOST, reduce_and_gather, shard_length, sum_workspace, Window
 from ...core.dtype import float32
-from ...core.errors import ShapeError
+from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op, require_kind
 from .job import of_job
@@ -43,6 +43,12 @@ class ShardedUpdate(Op):
         settings: Any
         ranks: int
         states: int = field(default=0)
+
+        def __post_init__(self) -> None:
+            if self.ranks < 1 or self.states < 0:
+                raise OpAttributeError(
+                    f"ranks must be 1 or more, and states 0 or more, got {self.ranks} and {self.states}."
+                )
 
     @classmethod
     def exchanged(cls, a: Any) -> tuple[str, ...]:

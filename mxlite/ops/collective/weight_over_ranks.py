@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from ...comm import Collectives, gather_parts, HOST, sum_to_parts, sum_workspace, Window
-from ...core.errors import ShapeError
+from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
 from .job import of_job
@@ -19,6 +19,12 @@ class _Attrs:
     shape: tuple[int, ...]
     ranks: int
     length: int
+
+    def __post_init__(self) -> None:
+        if self.ranks < 1 or self.length < 0:
+            raise OpAttributeError(
+                f"ranks must be 1 or more, and length 0 or more, got {self.ranks} and {self.length}."
+            )
 
 
 class GatherOverRanks(Op):
