@@ -19,8 +19,9 @@ Kind = tuple[Shape, DType]
 class Cell:
     """A symbol whose inputs and outputs have a row for each node; all other variables are parameters.
 
-        join = mx.dynamic.Cell("join", mx.sym.Group([h, c]), states={"hl": 256, "cl": 256, "hr": 256, "cr":
-        256}) h, c = join(*left, *right)
+        sizes = {"hl": 256, "cl": 256, "hr": 256, "cr": 256}
+        join = mx.dynamic.Cell("join", mx.sym.Group([h, c]), states=sizes)
+        h, c = join(*left, *right)
 
     states: inputs that are results of cells, by name, with the shape of a row, or (shape, type).  data:
     inputs that are values of the user's, such as the number of a word: their shapes are () mostly. A call

@@ -31,8 +31,10 @@ MOST = 1024
 class Network:
     """A function of a sample that calls cells, and all that it takes to train by mini-batches of samples.
 
-        net = mx.dynamic.Network(classify, [leaf, join, loss], max_nodes={"leaf": 2048, "join": 2048, "loss":
-        64}) net.initialize() trainer = mx.gluon.Trainer(net.collect_params(), "adam") for trees in batches:
+        net = mx.dynamic.Network(classify, [leaf, join, loss], max_nodes=2048)
+        net.initialize()
+        trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+        for trees in batches:
             losses = net.forward_backward(trees)
             trainer.step(len(trees))
 

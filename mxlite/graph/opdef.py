@@ -255,6 +255,11 @@ class Op:
         return cls.shape_only
 
     @classmethod
+    def lone_state(cls, a: Any) -> dict[str, Any]:
+        """The `state` of a call that is evaluated by itself, without the program that it is part of."""
+        return {}
+
+    @classmethod
     def exchanged(cls, a: Any) -> tuple[str, ...]:
         """Arrays that forward sends to the other ranks of a job or gets from them; usually none."""
         return ()

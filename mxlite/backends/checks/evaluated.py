@@ -68,7 +68,7 @@ def evaluated(
             rng=RandomStream(state, call.stream) if call.stream >= 0 else None,
             train=train,
             shapes=call.shapes,
-            state=own.setdefault(node.forward or node, {}),
+            state=own.setdefault(node.forward or node, node.op.lone_state(node.attrs)),
         )()
         for v in found.tasks[t].inputs:
             if last[v] == t and found.key[v] is None:

@@ -23,6 +23,8 @@ RULE, BLOCKED, PLAIN, GENERATED = range(4)
 """Ways: what sizes suggest, oneDNN's blocked kernel, its plain one, generated code."""
 
 _NO_SCHEDULE = (0,) * len(fields(MatricesSchedule))
+LENGTH = 1 + len(_NO_SCHEDULE)
+"""Numbers of the knobs of a product."""
 
 
 @dataclass(eq=False)

@@ -171,7 +171,7 @@ def _tell(path: str, why: str) -> None:
         _told.add(path)
         warnings.warn(
             f"Records of schedules in {path!r} are not used ({why}): every kernel runs its default schedule. "
-            f"`mxlite tune MODEL --records {path}` makes them anew.",
+            f"`mxlite tune MODEL --records FILE` makes records; name that file.",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core import StateError
 from ...core.dtype import as_dtype, float32
 from ...core.record import record
 from ...graph import Op, Shape
@@ -105,8 +106,14 @@ class Receive(Transfer):
     def infer_type(cls, a, *dtypes):
         return Transfer._tokens(a, TOKEN[1]), (as_dtype(a.dtype), TOKEN[1])
 
+    @classmethod
+    def lone_state(cls, a):
+        """Any number that differs from that of the next transfer."""
+        return {"data": 1 + a.number % 7}
+
     @staticmethod
     def forward(xp, a, token=None, *, out, moved, state):
-        # A part computed by itself, as the check of rewrites does, receives the same numbers each time.
-        xp.copyto(out, state.pop("data", 1 + a.number % 7), casting="unsafe")
+        if "data" not in state:
+            raise StateError(f"Transfer {a.number}: nothing was sent to the device that receives it.")
+        xp.copyto(out, state.pop("data"), casting="unsafe")
         moved[...] = 0

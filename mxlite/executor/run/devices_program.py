@@ -60,9 +60,8 @@ class DevicesProgram:
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self.programs = programs
-        self._ends: dict[
-            int, dict[int, int]
-        ] = {}  # number of a transfer -> program -> segment, the sender's first
+        # The number of a transfer -> program -> segment, the sender's first.
+        self._ends: dict[int, dict[int, int]] = {}
         for d, program in enumerate(programs):
             for g, (number, receives) in program.transfers.items():
                 ends = self._ends.setdefault(number, {})

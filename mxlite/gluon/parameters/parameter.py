@@ -68,9 +68,8 @@ class Parameter:
         self._stype = stype
         self._grad_stype = grad_stype
         self._data: dict[Context, NDArray] | None = None
-        self._deferred_init: Callable[[], None] | None = (
-            None  # fills the arrays as soon as the shape is known
-        )
+        # Fills the arrays as soon as the shape is known.
+        self._deferred_init: Callable[[], None] | None = None
         self._ctx_list: list[Context] = []
         self._var: tuple[Any, Symbol] | None = None
         self._grad_req = "null"

@@ -1,9 +1,11 @@
-"""The gates of LSTM and GRU: what a cell makes of the sums of its inputs and its states, in any layout."""
+"""The gates of cells, in any layout: what RNN, LSTM and GRU make of products of an input and of the state."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+from .cell import HybridRecurrentCell
 
 Activated = Callable[..., Any]
 
@@ -48,3 +50,79 @@ class Gates(NamedTuple):
         z = F.sigmoid(zi + zh, name=f"{named}z_act")
         fresh = (1.0 - z) * self.activated(F, gi + r * gh, activation, name=f"{named}h_act")
         return F.elemwise_add(fresh, z * h, name=f"{named}out")
+
+
+class GatedCell(HybridRecurrentCell):
+    """A cell with weights and biases of inputs and of the state for some gates, which lie side by side.
+
+    A subclass says which gates there are (`RNNStep`, `LSTMStep`, `GRUStep`), another one how a weight is
+    applied (`_product`).
+    """
+
+    _kind: str
+    _gates: int
+    _num_states = 1
+    _axis = 1  # of the gates
+    _activation: Any = "tanh"
+    _recurrent_activation: Any = "sigmoid"
+
+    def _parameter(self, name: str, shape: tuple[int, ...], init: Any) -> Any:
+        return self.params.get(name, shape=shape, init=init, allow_deferred_init=True)
+
+    def _product(self, F: Any, name: str, value: Any, weight: Any, bias: Any) -> Any:
+        """The product of the input (`name` is "i2h") or of the state ("h2h")."""
+        raise NotImplementedError
+
+    def _products(self, F: Any, x: Any, state: Any, p: dict[str, Any]) -> tuple[Any, Any]:
+        """W x + b and V h + c."""
+        i2h, h2h = (
+            self._product(F, name, value, p[f"{name}_weight"], p[f"{name}_bias"])
+            for name, value in (("i2h", x), ("h2h", state))
+        )
+        return i2h, h2h
+
+    def _gates_at_place(self, F: Any) -> Gates:
+        """The gates at this place of the sequence, whose nodes MXNet names t0_out and so on."""
+        return Gates(F, f"t{self._counter}_", self._get_activation, self._axis)
+
+
+class RNNStep(GatedCell):
+    """h' = activation(W x + b + V h + c)."""
+
+    _kind = "rnn"
+    _gates = 1
+
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
+        """The output and the new states."""
+        i2h, h2h = self._products(F, inputs, states[0], params)
+        out = self._get_activation(F, i2h + h2h, self._activation, name=f"t{self._counter}_out")
+        return out, [out]
+
+
+class LSTMStep(GatedCell):
+    """c' = f c + i g, h' = o tanh(c'), with the gates i, f, g, o of W x + b + V h + c; states h and c."""
+
+    _kind = "lstm"
+    _gates = 4
+    _num_states = 2
+
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
+        """The output and the new states."""
+        i2h, h2h = self._products(F, inputs, states[0], params)
+        out, cell = self._gates_at_place(F).lstm(
+            i2h + h2h, states[1], self._activation, self._recurrent_activation
+        )
+        return out, [out, cell]
+
+
+class GRUStep(GatedCell):
+    """h' = (1 - z) tanh(W x + b + r (V h + c)) + z h, with the gates r, z; cuDNN's form."""
+
+    _kind = "gru"
+    _gates = 3
+
+    def hybrid_forward(self, F: Any, inputs: Any, states: Any, **params: Any) -> Any:
+        """The output and the new states."""
+        i2h, h2h = self._products(F, inputs, states[0], params)
+        out = self._gates_at_place(F).gru(i2h, h2h, states[0], self._activation)
+        return out, [out]

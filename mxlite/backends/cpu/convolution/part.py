@@ -14,10 +14,11 @@ from typing import Any
 from ....core.cached import cached_property
 from ...base import Knobs
 from ..compiled import width
+from ..product_part import LENGTH
 from ..winograd.layer import fits, part_of
 from .choice import ALGORITHMS, PRODUCT, RULE, Ways, WINOGRAD
 
-LENGTH = 14
+_UNUSED = (0,) * LENGTH
 LARGEST_PARTS = (32, 64, 128)
 """Channels of a part of Winograd's algorithm, at most, beside all of them."""
 TILES = (16, 32, 64)
@@ -36,7 +37,7 @@ class ConvolutionPart:
 
     @property
     def default(self) -> Knobs:
-        return (RULE,) + (0,) * (LENGTH - 1)
+        return (RULE, *_UNUSED)
 
     @property
     def work(self) -> float:
@@ -49,7 +50,7 @@ class ConvolutionPart:
         for algorithm in ALGORITHMS:
             if (found := self.ways.made(algorithm)) is not None:
                 if not _is_like(found, usual):
-                    yield (algorithm,) + (0,) * (LENGTH - 1)
+                    yield (algorithm, *_UNUSED)
                 for rest in self._cuts(algorithm):
                     yield algorithm, *rest
 
@@ -60,7 +61,7 @@ class ConvolutionPart:
         elif algorithm == WINOGRAD:
             c, f = (sorted({*(part_of(n, most) for most in LARGEST_PARTS), n}) for n in self.ways.channels)
             for cut in every(OUTPUTS, c, f, TILES, self.ways.shares):
-                yield cut + (0,) * (LENGTH - 1 - len(cut))
+                yield cut + _UNUSED[len(cut) :]
 
     def allows(self, knobs: Knobs) -> bool:
         algorithm, *rest = knobs

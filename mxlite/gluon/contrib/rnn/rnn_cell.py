@@ -6,17 +6,18 @@ from typing import Any
 
 from ....core.errors import ArgumentError
 from ...rnn import BidirectionalCell, ModifierCell
-from ...rnn.gated_cells import GatedCell
+from ...rnn.gated_cells import DenseCell
+from ...rnn.gates import LSTMStep
 from ...rnn.sequence import merged, module_of, places
 
 
-class LSTMPCell(GatedCell):
+class LSTMPCell(LSTMStep, DenseCell):
     """LSTMCell whose output is a projection of h, r = P h; states r and c. Sak and others 2014.
 
     inputs: (N, C); states: (N, projection_size) and (N, hidden_size) -> output: (N, projection_size).
     """
 
-    _gates = 4
+    _kind = "lstmp"
 
     def __init__(
         self,
@@ -43,9 +44,6 @@ class LSTMPCell(GatedCell):
             projection_size,
             h2r_weight_initializer,
         )
-
-    def _alias(self) -> str:
-        return "lstmp"
 
     def state_info(self, batch_size: int = 0) -> list[dict[str, Any]]:
         """Shape and layout of both states."""
