@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -11,39 +9,18 @@ import numpy as np
 
 from mxlite.core.dtype import as_dtype, is_floating
 from mxlite.core.errors import MXLiteError, ShapeError
-from mxlite.graph.opdef import Op
 from tests.conformance.case import Case
-from tests.conformance.cases import CASES
 from tests.conformance.conformance import Call, stages, takes
 
 _SMALL = {"float16": 2e-2, "bfloat16": 1e-1}
 _WHOLE = ("int8", "int32", "int64", "uint8", "bool")
 
 
-@functools.cache
-def _places() -> dict[Case, int]:
-    """Of each row of the table: how many its operator has before it."""
-    before: Counter[type[Op]] = Counter()
-    found = {}
-    for case in CASES.values():
-        found[case] = before[case.op]
-        before[case.op] += 1
-    return found
-
-
-def _kinds(case: Case) -> tuple[str, ...]:
-    """All types for the first row of an operator. Types are converted where arrays are read and written,
-    alike in all its rows: each of the others has one type of 16 bits and one of whole numbers, by turns.
-    """
-    small, place = tuple(_SMALL), _places().get(case, 0)
-    return (small[place % len(small)], _WHOLE[place % len(_WHOLE)]) if place else (*small, *_WHOLE)
-
-
 def check_every_dtype(case: Case) -> None:
     """Every type is computed, or refused by a DTypeError before anything runs."""
     if case.dtype != "float64" or not case.shapes or not case.op.num_visible_outputs(case.parsed):
         return
-    for kind in _kinds(case):
+    for kind in (*_SMALL, *_WHOLE):
         if not takes(case, kind):
             continue
         call = Call.of(case, dtype=kind)
