@@ -28,6 +28,8 @@ from peers.recursive_samples import (
 )
 
 sym = mx.sym
+Made = tuple[Callable[[mx.dynamic.Network, Any], Any], list[mx.dynamic.Cell]]
+"""What a network does with a sample, and its cells."""
 
 
 def dense(data: Any, units: int, name: str) -> Any:
@@ -47,7 +49,7 @@ def root() -> mx.dynamic.Cell:
     return mx.dynamic.Cell("root", loss, {"h": HIDDEN}, {"label": ()})
 
 
-def tree() -> tuple[Callable[[Any], Any], list[mx.dynamic.Cell]]:
+def tree() -> Made:
     i, o, u = sym.SliceChannel(dense(lookup("words", WORDS, HIDDEN), 3 * HIDDEN, "leaf"), num_outputs=3)
     c = sym.sigmoid(i) * sym.tanh(u)
     leaf = mx.dynamic.Cell("leaf", sym.Group([sym.sigmoid(o) * sym.tanh(c), c]), data={"number": ()})
@@ -61,13 +63,13 @@ def tree() -> tuple[Callable[[Any], Any], list[mx.dynamic.Cell]]:
     def states_of(t: Any) -> Any:
         return leaf(t) if isinstance(t, int) else join(*states_of(t[0]), *states_of(t[1]))
 
-    def of(sample: Any) -> Any:
+    def of(net: mx.dynamic.Network, sample: Any) -> Any:
         return loss(states_of(sample[0])[0], sample[1])
 
     return of, [leaf, join, loss]
 
 
-def rvnn() -> tuple[Callable[[Any], Any], list[mx.dynamic.Cell]]:
+def rvnn() -> Made:
     leaf = mx.dynamic.Cell("leaf", lookup("words", WORDS, HIDDEN), data={"number": ()})
     both = sym.concat(sym.var("left"), sym.var("right"), dim=1)
     join = mx.dynamic.Cell("join", sym.tanh(dense(both, HIDDEN, "join")), {"left": HIDDEN, "right": HIDDEN})
@@ -76,7 +78,7 @@ def rvnn() -> tuple[Callable[[Any], Any], list[mx.dynamic.Cell]]:
     def state_of(t: Any) -> Any:
         return leaf(t) if isinstance(t, int) else join(state_of(t[0]), state_of(t[1]))
 
-    def of(sample: Any) -> Any:
+    def of(net: mx.dynamic.Network, sample: Any) -> Any:
         return loss(state_of(sample[0]), sample[1])
 
     return of, [leaf, join, loss]
@@ -90,7 +92,7 @@ def lstm(name: str, data: int, state: int) -> mx.dynamic.Cell:
     return mx.dynamic.Cell(name, out, {"x": data, "h": state, "c": state})
 
 
-def tagger() -> tuple[Callable[[Any], Any], list[mx.dynamic.Cell]]:
+def tagger() -> Made:
     word = mx.dynamic.Cell("word", lookup("words", WORDS, WORD), data={"number": ()})
     letter = mx.dynamic.Cell("letter", lookup("letters", LETTERS, LETTER), data={"number": ()})
     letters = [lstm(f"letters_{way}", LETTER, LETTER_STATE) for way in ("fore", "back")]
@@ -115,8 +117,8 @@ def tagger() -> tuple[Callable[[Any], Any], list[mx.dynamic.Cell]]:
         rows = [letter(k) for k in w]
         return spelt(along(letters[0], rows, zero)[-1], along(letters[1], rows[::-1], zero)[-1])
 
-    def of(sample: Any) -> Any:
-        small, large = of.zeros  # type: ignore[attr-defined]
+    def of(net: mx.dynamic.Network, sample: Any) -> Any:
+        small, large = net.zeros(LETTER_STATE), net.zeros(HIDDEN)
         rows = [vector(w, small) for w in sample[0]]
         f, b = along(fore, rows, large), along(back, rows[::-1], large)[::-1]
         return [tag(x, y, label) for x, y, label in zip(f, b, sample[1])]
@@ -134,8 +136,7 @@ class MXLiteRecursive(RecursivePeer):
         function, cells = {"tree": tree, "rvnn": rvnn, "tagger": tagger}[net]()
         most = {"tree": 33, "rvnn": 33, "tagger": 28}[net] * batch
         limits = {c.name: most * 3 if c.name.startswith("letter") else most for c in cells}
-        made = self.net = mx.dynamic.Network(function, cells, limits)
-        function.zeros = [made.zeros(n) for n in (LETTER_STATE, HIDDEN) if net == "tagger"]  # type: ignore[attr-defined]
+        made = self.net = mx.dynamic.Network(lambda sample: function(made, sample), cells, limits)
         made.initialize()
         for name, values in parameters(net).items():
             made.collect_params()[name].set_data(mx.nd.array(values))

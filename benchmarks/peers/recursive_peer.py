@@ -18,9 +18,11 @@ class RecursivePeer:
     """
 
     def versions(self) -> dict[str, str]:
+        """The versions of what it runs."""
         raise NotImplementedError
 
     def build(self, net: str, batch: int) -> Callable[[Sequence[Any]], float]:
+        """See the class."""
         raise NotImplementedError
 
     def answer(self, do: str, **arguments: Any) -> Any:
