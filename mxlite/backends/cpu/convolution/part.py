@@ -14,7 +14,7 @@ from typing import Any
 from ....core.cached import cached_property
 from ...base import Knobs
 from ..compiled import width
-from ..product_part import LENGTH
+from ..product_part import LENGTH, ProductPart
 from ..winograd.layer import fits, part_of
 from .choice import ALGORITHMS, PRODUCT, RULE, Ways, WINOGRAD
 
@@ -22,7 +22,9 @@ _UNUSED = (0,) * LENGTH
 LARGEST_PARTS = (32, 64, 128)
 """Channels of a part of Winograd's algorithm, at most, beside all of them."""
 TILES = (16, 32, 64)
+"""Numbers of the most tiles of an item, see `Cut`."""
 OUTPUTS = (4, 2)
+"""Numbers of outputs of a tile in one direction."""
 
 
 @dataclass(eq=False)
@@ -32,7 +34,7 @@ class ConvolutionPart:
     ways: Ways
 
     @cached_property
-    def _product(self) -> Any:
+    def _product(self) -> ProductPart | None:
         return self.ways.product_part()
 
     @property
