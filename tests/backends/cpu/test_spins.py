@@ -1,4 +1,4 @@
-"""Spins of OpenMP's threads are short while the thread that starts teams is preempted often."""
+"""Spins of OpenMP's threads are short while the thread that starts teams has to wait for a core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from mxlite.backends.cpu.compiled.calls import team
 from mxlite.backends.cpu.runtime import threads
-from mxlite.backends.cpu.runtime.threads import Contention, FEW, MANY, WINDOW_S
+from mxlite.backends.cpu.runtime.threads import Contention, LITTLE, MUCH, WINDOW_S
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or team.openmp() is None, reason="libgomp is Linux's"
@@ -21,25 +21,25 @@ pytestmark = pytest.mark.skipif(
 CORES = len(os.sched_getaffinity(0))
 
 
-class _Preempted:
-    """A thread preempted at a rate that a test sets."""
+class _Waiting:
+    """A thread that waits for a core for a share of its time that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0.0
-        monkeypatch.setattr(threads, "preemptions", lambda: self.count)
+        self.waited = 0.0
+        monkeypatch.setattr(threads, "waited_for_cores", lambda: self.waited)
         self.found = Contention()
 
-    def runs(self, rate: float, seconds: float = WINDOW_S, threads: int = CORES) -> None:
-        self.count += rate * seconds
+    def runs(self, share: float, seconds: float = WINDOW_S, threads: int = CORES) -> None:
+        self.waited += share * seconds
         self.found.add(seconds, threads)
 
 
 @pytest.fixture
-def preempted(monkeypatch):
+def waiting(monkeypatch):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
     threads._oversubscription.end()
-    yield _Preempted(monkeypatch)
+    yield _Waiting(monkeypatch)
     threads._oversubscription.end()
 
 
@@ -55,48 +55,71 @@ def _becomes(count: int) -> bool:
     return len(_sleeping()) == count
 
 
-def test_a_sleeping_team_exists_while_preemptions_are_many(preempted):
+def test_a_sleeping_team_exists_while_waiting_is_much(waiting):
     assert _becomes(0)
-    preempted.runs(MANY / 2)
+    waiting.runs(MUCH / 2)
     assert _becomes(0)
-    preempted.runs(2 * MANY)
+    waiting.runs(2 * MUCH)
     assert _becomes(1)
-    preempted.runs((MANY + FEW) / 2)  # between the two rates it stays as it is
-    preempted.runs(3 * MANY)
+    waiting.runs((MUCH + LITTLE) / 2)  # between the two shares it stays as it is
+    waiting.runs(3 * MUCH)
     assert _becomes(1)
-    preempted.runs(FEW / 2)
+    waiting.runs(LITTLE / 2)
     assert _becomes(0)
 
 
-def test_a_short_time_decides_nothing(preempted):
+def test_a_short_time_decides_nothing(waiting):
     assert _becomes(0)
-    preempted.runs(100 * MANY, WINDOW_S / 3)
+    waiting.runs(100 * MUCH, WINDOW_S / 3)
     assert _becomes(0)
-    preempted.runs(100 * MANY, WINDOW_S)
+    waiting.runs(100 * MUCH, WINDOW_S)
     assert _becomes(1)
 
 
 @pytest.mark.parametrize("why", ["GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "limit", "fewer threads"])
-def test_spins_are_left_alone(preempted, monkeypatch, why):
+def test_spins_are_left_alone(waiting, monkeypatch, why):
     assert _becomes(0)
     if why == "limit":
         monkeypatch.setattr(resource, "getrlimit", lambda kind: (2**40, resource.RLIM_INFINITY))
     elif why != "fewer threads":
         monkeypatch.setenv(why, "1000")
     for _ in range(3):
-        preempted.runs(10 * MANY, threads=CORES - (why == "fewer threads"))
+        waiting.runs(10 * MUCH, threads=CORES - (why == "fewer threads"))
     assert _becomes(0)
 
 
-def test_a_thread_that_cannot_be_started_does_no_harm(preempted, monkeypatch):
+def test_a_thread_that_cannot_be_started_does_no_harm(waiting, monkeypatch):
     def refuse(self):
         raise RuntimeError("can't start new thread")
 
     assert _becomes(0)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     for _ in range(3):
-        preempted.runs(10 * MANY)
+        waiting.runs(10 * MUCH)
     assert _becomes(0)
+
+
+def test_waiting_is_what_another_process_on_the_core_takes():
+    if not os.path.exists("/proc/thread-self/schedstat"):
+        pytest.skip("this system does not count the waiting of a thread")
+    core = min(os.sched_getaffinity(0))
+    spins = f"import os; os.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    found = []
+
+    def beside():
+        os.sched_setaffinity(0, {core})  # of this thread alone
+        before, ends = threads.waited_for_cores(), monotonic() + 20
+        while (waited := threads.waited_for_cores() - before) < WINDOW_S and monotonic() < ends:
+            pass
+        found.append(waited)
+
+    with subprocess.Popen([sys.executable, "-c", spins], stdout=subprocess.PIPE) as busy:
+        busy.stdout.readline()
+        mine = threading.Thread(target=beside)
+        mine.start()
+        mine.join()
+        busy.kill()
+    assert found[0] >= WINDOW_S
 
 
 _PROGRAM = """
@@ -106,11 +129,11 @@ import mxlite as mx
 from mxlite.backends.cpu.runtime import threads as openmp
 
 count = 0
-def preempted():
+def waited():
     global count
-    count += 10_000
+    count += 1
     return count
-openmp.preemptions = preempted
+openmp.waited_for_cores = waited
 net = mx.models.get("mlp", hidden=(256,) * 3)
 step = net.simple_bind(mx.cpu(), data=(64, 784))
 def run():
@@ -128,7 +151,7 @@ print(threads, os.waitpid(child, 0)[1])
 """
 
 
-def test_programs_count_their_preemptions_and_fork_meanwhile():
+def test_programs_measure_their_waiting_and_fork_meanwhile():
     settings = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     settings.pop("MXLITE_KERNELS", None)
     ran = subprocess.run(

@@ -81,18 +81,18 @@ def _is_loaded() -> bool:
     return True
 
 
-# Shorter spins while other processes preempt the threads.
+# Shorter spins while other processes compete for the cores.
 #
 # A thread that waits for the others of its team spins for a while before it sleeps. That is right while
-# each of them has a core to itself. Where one core is shared with another process, its thread is preempted
-# again and again, and the spins of the others are lost: DenseNet-121 beside one busy process on two cores
-# takes 140 ms a step, and 80 with threads that sleep almost at once. Where all cores are shared alike, the
-# threads get their slices together, and spinning is right again (110 ms and 170 beside two processes).
+# each of them has a core to itself. Where a core is shared with another process, its thread has to wait for
+# it again and again, and the spins of the others are lost: DenseNet-121 beside two busy processes on two
+# cores was seen to take 0.5 s a step and up to 11 s, and 0.2 s with threads that sleep almost at once. On an
+# idle machine these take 1.8 times as long as threads that spin.
 #
-# How often the thread that starts teams is preempted tells these apart, however long it spins. A thread
-# that shares its core evenly is preempted once in two time slices, which last milliseconds; more often than
-# that it is preempted by wake-ups of its own team and of what it competes with. Seen were about 1,000 times
-# a second or more in the first case, below 150 in the others. So this rate is measured while kernels run.
+# The time that a thread waited for a core although it could have run tells the two apart, however long it
+# spins, and Linux counts it for each thread (`run_delay`, Documentation/scheduler/sched-stats.rst). For the
+# thread that starts teams it was seen to be at most 0.03 of the time on an idle machine, and 0.17 to 0.7
+# beside one to four busy processes. So this share is measured while kernels run.
 #
 # libgomp reads its number of spins when it is loaded. But while it has more threads than there are
 # processors, it takes a much smaller one (`gomp_throttled_spin_count_var` in its source,
@@ -100,13 +100,14 @@ def _is_loaded() -> bool:
 # exists.
 
 WINDOW_S = 0.02
-"""Seconds of kernels for which preemptions are counted."""
-MANY, FEW = 400.0, 150.0
-"""Preemptions per second above which spins become short, and below which they become long again."""
+"""Seconds of kernels for which the waiting is measured."""
+MUCH, LITTLE = 0.1, 0.05
+"""Shares of the time waited for a core above which spins become short, and below which they become long
+again."""
 
 
 class Contention:
-    """The rate at which one thread is preempted while its teams run. Use it on that thread only.
+    """The share of its time that one thread waits for a core while its teams run. Use it on that thread only.
 
     Spins are the same for all threads: what was measured last decides.
     """
@@ -114,29 +115,37 @@ class Contention:
     __slots__ = ("_before", "_seconds")
 
     def __init__(self) -> None:
-        self._seconds, self._before = 0.0, preemptions()
+        self._seconds, self._before = 0.0, waited_for_cores()
 
     def add(self, seconds: float, threads: int) -> None:
         """Account for kernels that ran so long with so many threads; after each window, decide on spins."""
         self._seconds += seconds
         if self._seconds < WINDOW_S:
             return
-        now = preemptions()
-        rate = (now - self._before) / self._seconds
+        now = waited_for_cores()
+        share = (now - self._before) / self._seconds
         self._seconds, self._before = 0.0, now
-        if rate > MANY and _is_adjustable(threads):
+        if share > MUCH and _is_adjustable(threads):
             _oversubscription.begin()
-        elif rate < FEW:
+        elif share < LITTLE:
             _oversubscription.end()
 
 
-def preemptions() -> int:
-    """How often the system has taken the processor from this thread; 0 where it does not say for a thread."""
-    if not sys.platform.startswith("linux"):
-        return 0
-    import resource
+def waited_for_cores() -> float:
+    """Seconds that this thread could have run and had no core; 0 where the system does not say."""
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    except OSError:
+        return 0.0
+    try:
+        return int(os.read(file, _LINE).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    finally:
+        os.close(file)
 
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
+_LINE = 128  # bytes: three numbers, the second of which are nanoseconds
 
 
 def _is_adjustable(threads: int) -> bool:
