@@ -108,7 +108,7 @@ FAULTS = [
     ),
     Fault(
         "how long OpenMP's threads spin is left in the environment",
-        "mxlite/backends/cpu/runtime/threads.py",
+        "mxlite/backends/cpu/runtime/spins.py",
         "        system.unsetenv(_NAME)",
         "        pass",
         "tests/backends/cpu/test_openmp.py::test_threads_sleep_soon_and_no_setting_is_left_behind",

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mxlite.backends.cpu.runtime.threads import SPINS
+from mxlite.backends.cpu.runtime.spins import SPINS
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libgomp is Linux's")
 

@@ -12,8 +12,8 @@ from time import monotonic, sleep
 import pytest
 
 from mxlite.backends.cpu.compiled.calls import team
-from mxlite.backends.cpu.runtime import threads
-from mxlite.backends.cpu.runtime.threads import Contention, LITTLE, MUCH, WINDOW_S
+from mxlite.backends.cpu.runtime import spins
+from mxlite.backends.cpu.runtime.spins import Contention, LITTLE, MUCH, WINDOW_S
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or team.openmp() is None, reason="libgomp is Linux's"
@@ -26,7 +26,7 @@ class _Waiting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.waited = 0.0
-        monkeypatch.setattr(threads, "waited_for_cores", lambda: self.waited)
+        monkeypatch.setattr(spins, "waited_for_cores", lambda: self.waited)
         self.found = Contention()
 
     def runs(self, share: float, seconds: float = WINDOW_S, threads: int = CORES) -> None:
@@ -38,9 +38,9 @@ class _Waiting:
 def waiting(monkeypatch):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.delenv(name, raising=False)
-    threads._oversubscription.end()
+    spins._oversubscription.end()
     yield _Waiting(monkeypatch)
-    threads._oversubscription.end()
+    spins._oversubscription.end()
 
 
 def _sleeping() -> list[threading.Thread]:
@@ -103,17 +103,17 @@ def test_waiting_is_what_another_process_on_the_core_takes():
     if not os.path.exists("/proc/thread-self/schedstat"):
         pytest.skip("this system does not count the waiting of a thread")
     core = min(os.sched_getaffinity(0))
-    spins = f"import os; os.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    program = f"import os; os.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
     found = []
 
     def beside():
         os.sched_setaffinity(0, {core})  # of this thread alone
-        before, ends = threads.waited_for_cores(), monotonic() + 20
-        while (waited := threads.waited_for_cores() - before) < WINDOW_S and monotonic() < ends:
+        before, ends = spins.waited_for_cores(), monotonic() + 20
+        while (waited := spins.waited_for_cores() - before) < WINDOW_S and monotonic() < ends:
             pass
         found.append(waited)
 
-    with subprocess.Popen([sys.executable, "-c", spins], stdout=subprocess.PIPE) as busy:
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as busy:
         busy.stdout.readline()
         mine = threading.Thread(target=beside)
         mine.start()
@@ -126,7 +126,7 @@ _PROGRAM = """
 import os, threading
 import numpy as np
 import mxlite as mx
-from mxlite.backends.cpu.runtime import threads as openmp
+from mxlite.backends.cpu.runtime import spins as openmp
 
 count = 0
 def waited():

@@ -28,7 +28,7 @@ from ....core.cached import cached_property
 from ....core.errors import MXLiteError
 from ....core.machine_code import level
 from ....core.process import forks
-from ..runtime.threads import loading
+from ..runtime.spins import loading
 from .constants import CPU_ISA, STATUS
 
 _SEQUENTIAL, _OPENMP = 1, 2

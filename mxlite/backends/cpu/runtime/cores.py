@@ -37,7 +37,8 @@ class running:
     """Context `with running(n):` in which this thread creates, connects or runs kernels with `n` threads.
 
     OpenBLAS has one thread meanwhile. Afterwards everything is restored, OpenMP's number of threads too,
-    since PyTorch may be using the same library. Preemptions meanwhile tell whether other processes compete.
+    since PyTorch may be using the same library. How long this thread waits for a core meanwhile tells whether
+    other processes compete.
     """
 
     __slots__ = ("before", "began", "openmp", "threads")

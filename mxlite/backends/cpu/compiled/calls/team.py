@@ -17,7 +17,8 @@ from typing import Any
 
 from .....core import config
 from .....core.machine_code import native
-from ...runtime.threads import LIBRARY, loading, num_threads
+from ...runtime.spins import LIBRARY, loading
+from ...runtime.threads import num_threads
 from ..codegen.emitter import Module
 
 Run = Callable[[], None]
