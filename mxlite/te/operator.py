@@ -94,11 +94,12 @@ def forward_call(op: type[Op]) -> Callable[..., None]:
     """`Op.forward` of an operator that has `compute`."""
 
     def forward(xp: Any, a: Any, *inputs: Any, work: Any, shapes: tuple[Shapes, Shapes], **made: Any) -> None:
-        given = dict(zip(op.inputs, inputs))
+        given = dict(zip(op.input_names(a) if op.variadic else op.inputs, inputs))
         _run(op, op, xp, a, given, made, work, shapes)
 
     forward.is_derived = True  # type: ignore[attr-defined]
-    return with_parameters(forward, op.inputs, op.outputs, ("work", "shapes"))
+    needs = (op.variadic,) if op.variadic else op.inputs
+    return with_parameters(forward, needs, op.outputs, ("work", "shapes"))
 
 
 def gradient_call(op: type[Op], reads: tuple[str, ...], makes: tuple[str, ...]) -> Callable[..., None]:
@@ -108,11 +109,26 @@ def gradient_call(op: type[Op], reads: tuple[str, ...], makes: tuple[str, ...]) 
         xp: Any, a: Any, *inputs: Any, work: Any, shapes: tuple[Shapes, Shapes], **made: Any
     ) -> None:
         assert op.grad_op is not None
-        given = {n: x for n, x in zip(reads, inputs) if x is not None}
-        _run(op.grad_op, op, xp, a, given, made, work, shapes)
+        given = {n: x for n, x in by_name(op, a, zip(reads, inputs)).items() if x is not None}
+        _run(op.grad_op, op, xp, a, given, by_name(op, a, made.items()), work, shapes)
 
     backward.is_derived = True  # type: ignore[attr-defined]
     return with_parameters(backward, reads, makes, ("work", "shapes"))
+
+
+def by_name(op: type[Op], a: Any, arrays: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A call's arrays by name, one by one those that `op`, a forward operator, has any number of: its kernels
+    take them as one tuple.
+    """
+    found: dict[str, Any] = {}
+    for name, x in arrays:
+        base = name.removeprefix("d_")
+        if base and base in (op.variadic, op.variadic_outputs):
+            names = op.input_names(a) if base == op.variadic else op.output_names(a)
+            found |= {name.removesuffix(base) + n: part for n, part in zip(names, x)}
+        else:
+            found[name] = x
+    return found
 
 
 def is_derived(kernel: Callable[..., None] | None) -> bool:
@@ -152,13 +168,12 @@ def _run(
     if forward.compute_check is not None:
         forward.compute_check(xp, a, dict(zip(forward.input_names(a), shapes[0])), given[forward.checked])
     heads = frozenset() if op is forward else frozenset(n for n in given if n.startswith("d_"))
-    dtype = _first_type(forward, given, made)
+    dtype = _first_type(forward, forward.input_names(a)[0], given, made)
     _evaluation(op, a, repr(a), shapes, dtype, heads).run(xp, given, made, work)
 
 
-def _first_type(forward: type[Op], given: Mapping[str, Any], made: Mapping[str, Any]) -> DType:
+def _first_type(forward: type[Op], first: str, given: Mapping[str, Any], made: Mapping[str, Any]) -> DType:
     """The type of the first input of the forward call, by its array or that of its gradient."""
-    first = forward.inputs[0]
     for x in (given.get(first), made.get(f"d_{first}"), *given.values()):
         if x is not None:
             dtype: DType = x.dtype

@@ -75,7 +75,7 @@ def child(checks: Checks, what: Callable[[bool], None], found: dict[str, Any], *
 def hosted(gpu: Any) -> tuple[list[str], str]:
     """Name of an operator without a GPU kernel in a plan, and the reason why it is not captured."""
     x = mx.sym.var("data")
-    net = mx.sym.sum(mx.sym.khatri_rao(x * 2, x + 1))
+    net = mx.sym.sum(mx.sym.einsum(x * 2, x + 1, subscripts="ik,jk->ijk"))
     executor = net.simple_bind(gpu, data=(4, 9), grad_req="null")
     a = np.arange(36.0).reshape(4, 9)
     executor.arg_dict["data"][:] = a

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...core.dtype import as_dtype
 from ...ops.scratch import carve, Piece, scratch_bytes
+from ...te.operator import by_name
 from ..base import ChosenKernel, connected, Request, Run
 from ..fused.computation import FUSED
 from .nest import Nests
@@ -57,9 +58,8 @@ def nest_kernel(
     names = r.op.input_names(r.attrs) if is_variadic else r.op.signature.needs
 
     def connect(xp: Any, a: Any, *inputs: Any, work: Any = None, **outputs: Any) -> Run:
-        if "outs" in outputs:
-            outputs = dict(zip(r.op.output_names(r.attrs), outputs["outs"]))
-        given = {n: x for n, x in (*zip(names, inputs), *outputs.items()) if x is not None}
+        arrays = by_name(forward, r.attrs, (*zip(names, inputs), *outputs.items()))
+        given = {n: x for n, x in arrays.items() if x is not None}
         present = everything.intersection(given)
         if present.isdisjoint(nests.outputs):
             return in_turn(())

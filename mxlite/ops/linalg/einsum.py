@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from math import prod
 
 from ...core.errors import ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
+from ..declared import Declared
 from .contraction import Bench, contract, diagonal, Operand, parse, sizes_of, Target
 
 
@@ -114,7 +117,7 @@ def _measure_back(a, shapes, i, dtype):
     return bench
 
 
-class khatri_rao(Op):
+class khatri_rao(Declared):
     """Kronecker product column by column: column r of `out` is that of the columns r of the arguments.
 
     args: `num_args` matrices (M1, R), (M2, R), ...  ->  out: (M1 * M2 * ..., R).
@@ -122,36 +125,23 @@ class khatri_rao(Op):
 
     variadic = "args"
     accepts = "number"
+    backward_reads = ("d_out", "args")
+    gradients = ("args",)
 
     @record
     class Attrs:
         num_args: int
 
     @staticmethod
+    def compute(t, a, **args):
+        rows = [
+            t.view(x, (*(1,) * k, x.shape[0], *(1,) * (len(args) - 1 - k), x.shape[1]))
+            for k, x in enumerate(args.values())
+        ]
+        return {"out": functools.reduce(operator.mul, rows)}
+
+    @staticmethod
     def infer_shape(a, *shapes):
         if any(len(s) != 2 or s[1] != shapes[0][1] for s in shapes):
             raise ShapeError(f"args must be matrices of equally many columns, got {list(shapes)}.")
         return shapes, ((prod(s[0] for s in shapes), shapes[0][1]),)
-
-    @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return einsum.workspace(_columns(a), inputs, outputs, dtype)
-
-    @staticmethod
-    def backward_workspace(a, inputs, outputs, dtype):
-        return einsum.backward_workspace(_columns(a), inputs, outputs, dtype)
-
-    @staticmethod
-    def forward(xp, a, *args, out, work):
-        shape = (*(len(x) for x in args), out.shape[1])
-        einsum.forward(xp, _columns(a), *args, out=out.reshape(shape), work=work)
-
-    @staticmethod
-    def backward(xp, a, d_out, args, *, d_args, work, shapes):
-        shape = (*(len(x) for x in args), d_out.shape[1])
-        einsum.backward(xp, _columns(a), d_out.reshape(shape), args, d_args=d_args, work=work, shapes=shapes)
-
-
-def _columns(a):
-    letters = [chr(ord("A") + i) for i in range(a.num_args)]
-    return einsum.Attrs(a.num_args, ",".join(x + "r" for x in letters) + "->" + "".join(letters) + "r")

@@ -8,9 +8,8 @@ from ...core.dtype import FLAGS
 from ...core.errors import OpAttributeError, ShapeError
 from ...core.record import record
 from ...graph.opdef import Op
-from ..blocks import accumulate, accumulate_bytes
 from ..index.places import bounded, whole
-from ..reduce.reduce import kept_shape, reduced_axes, spread, sum
+from ..reduce.reduce import Reduce, reduced_axes, spread
 
 uint8 = FLAGS[3]
 
@@ -98,36 +97,18 @@ def _keep_rows(xp, data, indices, out, work):
     xp.copyto(out, data, where=kept.view(bool).reshape(-1, *(1,) * (data.ndim - 1)))
 
 
-class _square_sum(Op):
+class _square_sum(Reduce):
     """Sum of squares over axes, ``out = sum(data**2)``.
 
     data: (...)  ->  out: `data`'s shape without the axes `axis`; (1,) if none is left.
     Gradient ``2 * d_out * data``.
     """
 
-    inputs = ("data",)
-    accepts = "number"
-    Attrs = sum.Attrs
-    infer_shape = sum.infer_shape
+    backward_reads = ("d_out", "data")
 
     @staticmethod
-    def workspace(a, inputs, outputs, dtype):
-        return -(-prod(inputs[0]) * dtype.itemsize // 64) * 64 + accumulate_bytes(
-            kept_shape(a, inputs[0]), dtype
-        )
-
-    @staticmethod
-    def forward(xp, a, data, *, out, work):
-        begin = -(-data.nbytes // 64) * 64
-        squares = work[: data.nbytes].view(data.dtype).reshape(data.shape)
-        xp.multiply(data, data, out=squares)
-        axes = reduced_axes(a, data.ndim)
-        accumulate(xp, xp.add, squares, axes, out.reshape(kept_shape(a, data.shape)), work[begin:])
-
-    @staticmethod
-    def backward(xp, a, d_out, data, *, d_data):
-        xp.multiply(data, d_out.reshape(kept_shape(a, data.shape)), out=d_data)
-        xp.multiply(d_data, 2, out=d_data)
+    def compute(t, a, data):
+        return {"out": t.sum(data * data, reduced_axes(a, len(data.shape)))}
 
     @classmethod
     def touched_rows(cls, a, ins, out_rows, csr):

@@ -55,14 +55,13 @@ class Attr:
         self._append("dnnl_post_ops_append_binary", ctypes.c_int(alg), operand.handle)
         return self
 
-    def scales(self, arg: int, mask: int = 0) -> Attr:
+    def scales(self, arg: int) -> Attr:
         """The factor of `arg` is read when the primitive runs: float32 numbers, argument SCALES | arg."""
         from ....core.dtype import float32
         from .memory import memory
 
-        self._lib.call(
-            "dnnl_primitive_attr_set_scales_mask", self.handle, ctypes.c_int(arg), ctypes.c_int(mask)
-        )
+        one = ctypes.c_int(0)  # for all of the argument
+        self._lib.call("dnnl_primitive_attr_set_scales_mask", self.handle, ctypes.c_int(arg), one)
         self.operands[SCALES | arg] = memory((1,), float32)
         return self
 

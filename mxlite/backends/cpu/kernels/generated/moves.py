@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .....ops import find_op
 from .....ops.loss.loss import MakeLoss
 from .....ops.nn.im2col import col2im, im2col, Im2colDataGradient
 from .....ops.optim.reset import reset_arrays
@@ -157,5 +158,7 @@ SERVES = (
 )  # fmt: skip
 # What declares a computation may be part of larger nests, and views cost nothing where they are in place.
 _MOVING = [op for op in OPERATORS if op.compute is None and not issubclass(op, View)]
-_MOVING += [im2col, col2im, Im2colDataGradient, MakeLoss, reset_arrays]  # GPUs have others for these
+# GPUs have others for these.
+_MOVING += [find_op(f"_linalg_{name}") for name in ("extracttrian", "maketrian")]
+_MOVING += [im2col, col2im, Im2colDataGradient, MakeLoss, reset_arrays]
 ROWS = kernel_rows(GENERATED, {x: _row for op in _MOVING for x in (op, op.grad_op) if x is not None})
