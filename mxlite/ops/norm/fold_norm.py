@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from ...core.errors import ShapeError
 from ...core.record import record
-from ...graph.grouped import grouped
 from ...graph.ir import Shape
 from ...graph.opdef import DType, Op, Shapes, Types
-from ..scratch import accumulator, carve, Piece, scratch_bytes
-from .norm_arrays import NormVectors
+from ..declared import Declared
+from ..scratch import accumulator
 
 
 @record
@@ -27,12 +28,7 @@ def _names(cls: type[Op], a: Any) -> tuple[str, ...]:
     return cls.inputs[:-1] if a.no_bias else cls.inputs
 
 
-def _workspace(a: Any, inputs: Shapes, outputs: Shapes, dtype: DType) -> int:
-    """Scale and shift in full precision; their length is that of the first input's first axis."""
-    return scratch_bytes(pieces(inputs[0], dtype))
-
-
-class FoldNorm(Op):
+class FoldNorm(Declared):
     """Weight and bias of a convolution with a folded norm, ``out = weight * scale``, scale = gamma / std.
 
     weight: (F, ...);  gamma, beta, moving_mean, moving_var, bias: (F,)  ->  out: as weight;  shift: (F,).
@@ -68,28 +64,14 @@ class FoldNorm(Op):
         (wide, *_), _ = super().infer_type(a, wide, *dtypes[1:5])
         return (weight, *(wide,) * 4, *(weight for _ in dtypes[5:])), (weight, weight)
 
-    workspace = staticmethod(_workspace)
-
     @staticmethod
-    @grouped
-    def forward(
-        xp: Any, a: Any, weight: Any, norm: NormVectors, bias: Any = None, *, out: Any, shift: Any, work: Any
-    ) -> None:
-        scale, offset = carve(work, pieces(weight.shape, weight.dtype))
-        scale_of(xp, a, norm, scale)
-        if shift is not None:
-            shift_of(xp, scale, norm, bias, offset, shift)
-        if out is not None:
-            rows = (len(weight), -1) if weight.size else weight.shape
-            xp.multiply(
-                weight.reshape(rows),
-                scale.reshape(-1, *(1,) * (len(rows) - 1)),
-                out=out.reshape(rows),
-                casting="unsafe",
-            )
+    def compute(t: Any, a: Any, weight: Any, **vectors: Any) -> Mapping[str, Any]:
+        rows, *each = weight.shape
+        scale, shift = _line(t, a, **{n: t.view(x, (rows, 1)) for n, x in vectors.items()})
+        return {"out": t.view(weight, (rows, prod(each))) * scale, "shift": shift}
 
 
-class NormFactors(Op):
+class NormFactors(Declared):
     """Batch normalization by the moving averages as a factor and a shift for each channel, to be applied by
     the convolution before it, ``scale = gamma / std``.
 
@@ -113,41 +95,17 @@ class NormFactors(Op):
         assert vector is not None
         return (vector,) * len(shapes), (vector, vector)
 
-    workspace = staticmethod(_workspace)
-
     @staticmethod
-    @grouped
-    def forward(
-        xp: Any, a: Any, norm: NormVectors, bias: Any = None, *, scale: Any, shift: Any, work: Any
-    ) -> None:
-        factor, offset = carve(work, pieces(norm.gamma.shape, norm.gamma.dtype))
-        scale_of(xp, a, norm, factor)
-        if shift is not None:
-            shift_of(xp, factor, norm, bias, offset, shift)
-        if scale is not None:
-            xp.copyto(scale, factor, casting="unsafe")
+    def compute(t: Any, a: Any, **vectors: Any) -> Mapping[str, Any]:
+        scale, shift = _line(t, a, **vectors)
+        return {"scale": scale, "shift": shift}
 
 
-def pieces(weight: Shape, dtype: DType) -> list[Piece]:
-    """Scratch: scale, and shift before it is rounded."""
-    return [(weight[:1], accumulator(dtype)), (weight[:1], accumulator(dtype))]
-
-
-def scale_of(xp: Any, a: Any, norm: NormVectors, out: Any) -> None:
-    """out = gamma / sqrt(moving_var + eps), as BatchNorm computes it."""
-    xp.add(norm.moving_var, a.eps, out=out)
-    xp.sqrt(out, out=out)
-    xp.divide(1.0, out, out=out)
+def _line(
+    t: Any, a: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, bias: Any = None
+) -> tuple[Any, Any]:
+    """Factor and shift of the norm of what a convolution makes without its bias."""
+    scale = 1.0 / t.sqrt(moving_var + t.constant(a.eps))
     if not a.fix_gamma:
-        xp.multiply(out, norm.gamma, out=out)
-
-
-def shift_of(xp: Any, scale: Any, norm: NormVectors, bias: Any, work: Any, out: Any) -> None:
-    """out = (bias - moving_mean) * scale + beta."""
-    if bias is None:
-        xp.negative(norm.moving_mean, out=work)
-    else:
-        xp.subtract(bias, norm.moving_mean, out=work)
-    xp.multiply(work, scale, out=work)
-    xp.add(work, norm.beta, out=work)
-    xp.copyto(out, work, casting="unsafe")
+        scale = scale * gamma
+    return scale, (-moving_mean if bias is None else bias - moving_mean) * scale + beta
