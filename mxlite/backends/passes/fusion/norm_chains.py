@@ -19,9 +19,9 @@ from functools import cache
 from ....graph import Entry, Node, Rewriter
 from ....ops.elementwise.normalized import Normalized, NormalizedAttrs
 from ....ops.scratch import accumulator
-from ...elementwise.formula import is_elementwise
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output
+from ..remat.inline_remat import is_chained
 from ..split_norm import split, statistics_request
 from ..target import Target
 from .norm_act import NORMS
@@ -52,13 +52,7 @@ def _is_in_chain(step: Step, node: Node) -> bool:
         return False
     dtype = graph.dtypes[y]
     readers = step.readers.all(y)
-    return accumulator(dtype) == dtype and bool(readers) and all(_is_alike(step, y, n) for n in readers)
-
-
-def _is_alike(step: Step, y: Entry, reader: Node) -> bool:
-    """True if `reader` is elementwise and what it makes has the shape of `y`."""
-    made = Entry(reader.forward or reader)
-    return is_elementwise(reader.op) and step.graph.shapes.get(made) == step.graph.shapes[y]
+    return accumulator(dtype) == dtype and bool(readers) and all(is_chained(graph, y, n) for n in readers)
 
 
 def _result(norm: Node, statistics: Node, axis: int) -> Node:
