@@ -105,6 +105,12 @@ def attrs_by_name(attrs: Any) -> dict[str, Any]:
     return {f.name: getattr(attrs, f.name) for f in dataclasses.fields(attrs)}
 
 
+def attrs_from(kind: Any, attrs: Any, **given: Any) -> Any:
+    """Parameters of the class `kind`: those given, and what `attrs` has of the others by name."""
+    names = {f.name for f in dataclasses.fields(kind)}
+    return kind(**{n: x for n, x in attrs_by_name(attrs).items() if n in names} | given)
+
+
 def _convert(kind: Any, value: Any) -> Any:
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):

@@ -6,7 +6,7 @@ converted by the two operators here; a pass of a backend puts them in.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ..core.errors import OpAttributeError, ShapeError
 from ..core.record import record
@@ -33,17 +33,35 @@ class FixedLayout:
 
 
 class _Move(Op):
-    """Base: one axis moves to another position; the gradient moves it back."""
+    """Base: one axis moves to another position, to the end if `to_last`; the gradient moves it back."""
 
     abstract = True
     inputs = ("data",)
     Attrs = LayoutAttrs
     cheap = True
     flops_per_output = 0
+    to_last: ClassVar[bool]
 
     @classmethod
     def in_place_options(cls, a: Any) -> Any:
         return {} if a.moves else {"out": ("data",)}
+
+    @classmethod
+    def infer_shape(cls, a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
+        (data,) = shapes
+        out = last(data) if cls.to_last else first(data)
+        plain = data if cls.to_last else out
+        if not a.moves and moves(plain):
+            raise ShapeError(f"moves=False is for a single channel or position, not for {plain}.")
+        return (data,), (out,)
+
+    @classmethod
+    def forward(cls, xp: Any, a: Any, data: Any, *, out: Any) -> None:
+        _move(xp, data, out, cls.to_last)
+
+    @classmethod
+    def backward(cls, xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
+        _move(xp, d_out, d_data, not cls.to_last)
 
 
 class ChannelsLast(_Move):
@@ -53,21 +71,7 @@ class ChannelsLast(_Move):
     """
 
     op_name = "_channels_last"
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (data,) = shapes
-        out = last(data)
-        _require_still(a, data)
-        return (data,), (out,)
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
-        _copy(xp, xp.moveaxis(data, 1, -1) if a.moves else data.reshape(last(data.shape)), out)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
-        _copy(xp, xp.moveaxis(d_out, -1, 1), d_data)
+    to_last = True
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -81,21 +85,7 @@ class ChannelsFirst(_Move):
     """
 
     op_name = "_channels_first"
-
-    @staticmethod
-    def infer_shape(a: Any, *shapes: Shape) -> tuple[Shapes, Shapes]:
-        (data,) = shapes
-        out = first(data)
-        _require_still(a, out)
-        return (data,), (out,)
-
-    @staticmethod
-    def forward(xp: Any, a: Any, data: Any, *, out: Any) -> None:
-        _copy(xp, xp.moveaxis(data, -1, 1), out)
-
-    @staticmethod
-    def backward(xp: Any, a: Any, d_out: Any, *, d_data: Any) -> None:
-        _copy(xp, xp.moveaxis(d_out, 1, -1), d_data)
+    to_last = False
 
     @staticmethod
     def derivative(w: Any, a: Any, ins: Any, outs: Any, heads: Any) -> dict[str, Any]:
@@ -121,12 +111,7 @@ def moves(shape: Shape) -> bool:
     return shape[1] > 1 and any(d > 1 for d in shape[2:])
 
 
-def _require_still(a: Any, shape: Shape) -> None:
-    if not a.moves and moves(shape):
-        raise ShapeError(f"moves=False is for a single channel or position, not for {shape}.")
-
-
-def _copy(xp: Any, source: Any, target: Any) -> None:
+def _move(xp: Any, source: Any, target: Any, to_last: bool) -> None:
     if target is None or (source.size and xp.shares_memory(source, target)):
         return  # in place, as no byte moves
-    target[...] = source
+    target[...] = xp.moveaxis(source, 1, -1) if to_last else xp.moveaxis(source, -1, 1)

@@ -13,10 +13,22 @@ from ..scratch import accumulator
 from .cross_entropy import cross_entropy, softmax_cross_entropy
 from .loss import SoftmaxOutput
 
-_Types = tuple[Types, Types]
+
+class _Wide(Op):
+    """Base beside a loss: its results are float32 for data of 16 bits, and so are weights of classes."""
+
+    abstract = True
+
+    @classmethod
+    def infer_type(cls, a: Any, *dtypes: DType | None) -> tuple[Types, Types]:
+        """Labels may be of any type, by default the result's."""
+        data, label, *weights = dtypes
+        require_kind(cls, data)
+        wide = None if data is None else accumulator(data)
+        return (data, label or wide, *(wide for _ in weights)), (wide,)
 
 
-class WideSoftmaxOutput(SoftmaxOutput):
+class WideSoftmaxOutput(_Wide, SoftmaxOutput):
     """SoftmaxOutput with an inlined cast: probabilities in float32 for data of 16 bits.
 
     data: (N, K);  label: (N,)  ->  out: (N, K), float32 (float64 for that). See SoftmaxOutput.
@@ -27,12 +39,8 @@ class WideSoftmaxOutput(SoftmaxOutput):
     in_place = {}
     backward_in_place = {}
 
-    @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
-        return _types(cls, *dtypes)
 
-
-class WideSoftmaxCrossEntropy(softmax_cross_entropy):
+class WideSoftmaxCrossEntropy(_Wide, softmax_cross_entropy):
     """softmax_cross_entropy with an inlined cast: a float32 sum for data of 16 bits.
 
     data: (N, K);  label: (N,), class numbers  ->  out: (1,), float32 (float64 for that).
@@ -40,12 +48,8 @@ class WideSoftmaxCrossEntropy(softmax_cross_entropy):
 
     op_name = "_wide_softmax_cross_entropy"
 
-    @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
-        return _types(cls, *dtypes)
 
-
-class WideCrossEntropy(cross_entropy):
+class WideCrossEntropy(_Wide, cross_entropy):
     """cross_entropy with an inlined cast: float32 losses for data of 16 bits.
 
     data: (N, C, ...);  label: (N, ...);  weight: (C,), float32, with `use_weight`  ->  out: float32 (float64
@@ -53,15 +57,3 @@ class WideCrossEntropy(cross_entropy):
     """
 
     op_name = "_wide_cross_entropy"
-
-    @classmethod
-    def infer_type(cls, a: Any, *dtypes: DType | None) -> _Types:
-        ins, outs = _types(cls, *dtypes[:2])
-        return (*ins, *(outs[0] for _ in dtypes[2:])), outs
-
-
-def _types(op: type[Op], data: DType | None, label: DType | None) -> _Types:
-    """Types of data, label and result; labels may be of any type, by default the result's."""
-    require_kind(op, data)
-    wide = None if data is None else accumulator(data)
-    return (data, label or wide), (wide,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -25,19 +26,6 @@ class FoldNormAttrs:
 def _names(cls: type[Op], a: Any) -> tuple[str, ...]:
     """All inputs, without the bias if the convolution has none."""
     return cls.inputs[:-1] if a.no_bias else cls.inputs
-
-
-def _line(
-    t: Any, a: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, bias: Any
-) -> tuple[Any, Any]:
-    """Scale and shift of each channel as tensors (F, 1), in the order of BatchNorm's own steps."""
-    column = (moving_mean.shape[0], 1)
-    scale = 1.0 / t.sqrt(t.view(moving_var, column) + t.constant(a.eps))
-    if not a.fix_gamma:
-        scale = scale * t.view(gamma, column)
-    mean = t.view(moving_mean, column)
-    centre = -mean if bias is None else t.view(bias, column) - mean
-    return scale, centre * scale + t.view(beta, column)
 
 
 class FoldNorm(Declared):
@@ -77,19 +65,10 @@ class FoldNorm(Declared):
         return (weight, *(wide,) * 4, *(weight for _ in dtypes[5:])), (weight, weight)
 
     @staticmethod
-    def compute(
-        t: Any,
-        a: Any,
-        weight: Any,
-        gamma: Any,
-        beta: Any,
-        moving_mean: Any,
-        moving_var: Any,
-        bias: Any = None,
-    ) -> Any:
-        scale, shift = _line(t, a, gamma, beta, moving_mean, moving_var, bias)
-        rows = t.view(weight, (weight.shape[0], prod(weight.shape[1:])))
-        return {"out": rows * scale, "shift": shift}
+    def compute(t: Any, a: Any, weight: Any, **vectors: Any) -> Mapping[str, Any]:
+        rows, *each = weight.shape
+        scale, shift = _line(t, a, **{n: t.view(x, (rows, 1)) for n, x in vectors.items()})
+        return {"out": t.view(weight, (rows, prod(each))) * scale, "shift": shift}
 
 
 class NormFactors(Declared):
@@ -117,8 +96,16 @@ class NormFactors(Declared):
         return (vector,) * len(shapes), (vector, vector)
 
     @staticmethod
-    def compute(
-        t: Any, a: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, bias: Any = None
-    ) -> Any:
-        scale, shift = _line(t, a, gamma, beta, moving_mean, moving_var, bias)
+    def compute(t: Any, a: Any, **vectors: Any) -> Mapping[str, Any]:
+        scale, shift = _line(t, a, **vectors)
         return {"scale": scale, "shift": shift}
+
+
+def _line(
+    t: Any, a: Any, gamma: Any, beta: Any, moving_mean: Any, moving_var: Any, bias: Any = None
+) -> tuple[Any, Any]:
+    """Factor and shift of the norm of what a convolution makes without its bias."""
+    scale = 1.0 / t.sqrt(moving_var + t.constant(a.eps))
+    if not a.fix_gamma:
+        scale = scale * gamma
+    return scale, (-moving_mean if bias is None else bias - moving_mean) * scale + beta

@@ -10,17 +10,16 @@ other reader, and be no outputs. If both addends are norms, the left one is fuse
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, partial
 
 from ....graph import Entry, Graph, Node, Rewriter
+from ....graph.attrs import attrs_from
 from ....ops.elementwise.activation import Activation, relu
 from ....ops.elementwise.broadcast import broadcast_add
 from ....ops.elementwise.elemwise import elemwise_add
 from ....ops.elementwise.leaky import LeakyReLU
 from ....ops.norm.norm import BatchNorm, BatchNorm_v1, ContribSyncBatchNorm
 from ....ops.norm.norm_act import NormAct, NormActAttrs
-from ....ops.norm.norm_statistics import NormStatistics
 from ...base import Request
 from ...rewrite import graph_pass, Readers, Stage, Step
 from ..entries import agree, request_of
@@ -37,8 +36,8 @@ def norm_act(step: Step, target: Target) -> Step:
     The new node has the name and the annotations of the rectifier. Nodes that the user marks differently, one
     to be recomputed and another not, are not fused.
     """
-    graph, asked = step.graph, cache(target.has_kernel)  # once for equal norms
-    fits = partial(_has_kernel, graph, step.train, asked)
+    graph, asked = step.graph, cache(target.has_kernels)  # once for equal norms
+    fits = partial(_has_kernels, step, asked)
     found: dict[Node, tuple[Node, Node | None, Entry | None]] = {}
     taken: set[Node] = set()
     for node in graph.nodes:
@@ -59,13 +58,6 @@ def norm_act(step: Step, target: Target) -> Step:
 def is_norm(node: Node) -> bool:
     """True for a batch normalization."""
     return node.op in NORMS
-
-
-def statistics_of(norm: Node) -> Node:
-    """The node that computes the statistics of `norm`, a norm or one that is fused with what follows."""
-    a = norm.attrs
-    attrs = BatchNorm.Attrs(eps=a.eps, momentum=a.momentum, fix_gamma=a.fix_gamma, axis=a.axis)
-    return Node(NormStatistics, attrs, norm.inputs[:5], f"{norm.name}_statistics")
 
 
 def is_sum(node: Node) -> bool:
@@ -120,32 +112,17 @@ def _is_free(readers: Readers, entry: Entry, end: Node) -> bool:
     )
 
 
-def _has_kernel(
-    graph: Graph,
-    train: bool,
-    has_kernel: Callable[[Request], bool],
-    slope: float,
-    norm: Node,
-    addend: Entry | None,
+def _has_kernels(
+    step: Step, has_kernels: Callable[[Request], bool], slope: float, norm: Node, addend: Entry | None
 ) -> bool:
     """True if the backend has kernels for the fused norm, and in training for its gradient."""
     entries = [*norm.inputs, *(() if addend is None else (addend,))]
-    made = tuple(graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
-    r = request_of(graph, NormAct, _attrs(norm, addend, slope), entries, made, train=train)
-    grad_op = NormAct.grad_op
-    assert grad_op is not None
-    return has_kernel(r) and (not train or has_kernel(replace(r, op=grad_op)))
+    made = tuple(step.graph.shapes[Entry(norm, i)] for i in range(norm.num_outputs))
+    attrs = _attrs(norm, addend, slope)
+    return has_kernels(request_of(step.graph, NormAct, attrs, entries, made, train=step.train))
 
 
 def _attrs(norm: Node, addend: Entry | None, slope: float | None) -> NormActAttrs:
-    a = norm.attrs
-    return NormActAttrs(
-        eps=a.eps,
-        momentum=a.momentum,
-        fix_gamma=a.fix_gamma,
-        use_global_stats=a.use_global_stats,
-        axis=a.axis,
-        relu=True,
-        plus="" if addend is None else "array",
-        slope=slope or 0.0,
-    )
+    plus = "" if addend is None else "array"
+    made: NormActAttrs = attrs_from(NormActAttrs, norm.attrs, relu=True, plus=plus, slope=slope or 0.0)
+    return made

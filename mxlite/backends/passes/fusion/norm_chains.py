@@ -14,19 +14,17 @@ All readers of y must be elementwise, of the shape of y, and y must be no output
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 from ....graph import Entry, Node, Rewriter
 from ....ops.elementwise.normalized import Normalized, NormalizedAttrs
-from ....ops.norm.norm_statistics import NormStatistics
 from ....ops.scratch import accumulator
-from ...base import Request
-from ...elementwise.formula import is_elementwise
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import output, request_of
+from ..entries import output
+from ..remat.inline_remat import is_chained
+from ..split_norm import split, statistics_request
 from ..target import Target
-from .norm_act import NORMS, statistics_of
+from .norm_act import NORMS
 
 
 @graph_pass(Stage.STEP, after=("norm_prologue", "stem_gradients"), anchors=NORMS)
@@ -39,7 +37,12 @@ def norm_chains(step: Step, target: Target) -> Step:
         return step
     has_kernel = cache(target.has_kernel)
     found = frozenset(n for n in step.forward if n.op in NORMS and _is_in_chain(step, n))
-    return step.substituted({n for n in found if has_kernel(_request(step, n))}, _split)
+
+    def add(made: Rewriter, norm: Node) -> None:
+        axis = norm.attrs.axis % len(made.shapes[Entry(norm)])
+        split(made, norm, lambda now, statistics: _result(now, statistics, axis))
+
+    return step.substituted({n for n in found if has_kernel(statistics_request(step, n))}, add)
 
 
 def _is_in_chain(step: Step, node: Node) -> bool:
@@ -49,35 +52,11 @@ def _is_in_chain(step: Step, node: Node) -> bool:
         return False
     dtype = graph.dtypes[y]
     readers = step.readers.all(y)
-    return accumulator(dtype) == dtype and bool(readers) and all(_is_alike(step, y, n) for n in readers)
+    return accumulator(dtype) == dtype and bool(readers) and all(is_chained(graph, y, n) for n in readers)
 
 
-def _is_alike(step: Step, y: Entry, reader: Node) -> bool:
-    """True if `reader` is elementwise and what it makes has the shape of `y`."""
-    made = Entry(reader.forward or reader)
-    return is_elementwise(reader.op) and step.graph.shapes.get(made) == step.graph.shapes[y]
-
-
-def _request(step: Step, node: Node) -> Request:
-    """The request for a kernel of the statistics that the result is made of."""
-    new, channel = statistics_of(node), step.graph.shapes[output(node, "mean")]
-    used = frozenset((*new.input_names, "mean", "var"))
-    return request_of(
-        step.graph, NormStatistics, new.attrs, new.inputs, (channel,) * len(new.output_names), used
-    )
-
-
-def _split(made: Rewriter, norm: Node) -> None:
-    """Add the statistics of `norm`, and the node that gives its result."""
-    first = statistics_of(replace(norm, inputs=made.inputs(norm)))
-    mean, var = (output(first, name) for name in ("mean", "var"))
-    rank = len(made.shapes[Entry(norm)])
-    attrs = NormalizedAttrs(norm.attrs.axis % rank, norm.attrs.fix_gamma)
-    inputs = (*first.inputs[:3], mean, var)
-    new = Node(Normalized, attrs, inputs, norm.name, annotations=norm.annotations)
-    made.node_of[norm] = new
-    made.order += [first, new]
-    for name in first.output_names:
-        made.put(output(norm, "mean"), output(first, name))
-    for name in norm.output_names:
-        made.put(output(norm, name), output(first, name) if name in first.output_names else Entry(new))
+def _result(norm: Node, statistics: Node, axis: int) -> Node:
+    """The node that gives the result of `norm`."""
+    mean, var = (output(statistics, name) for name in ("mean", "var"))
+    attrs = NormalizedAttrs(axis, norm.attrs.fix_gamma)
+    return Node(Normalized, attrs, (*norm.inputs[:3], mean, var), norm.name)

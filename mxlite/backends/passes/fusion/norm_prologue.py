@@ -30,7 +30,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ....graph import Entry, Graph, Node, Rewriter
-from ....graph.attrs import attrs_by_name
+from ....graph.attrs import attrs_by_name, attrs_from
 from ....ops.nn.conv_channels_last import ConvolutionChannelsLast
 from ....ops.nn.normed_convolution import (
     NormedAttrs,
@@ -49,7 +49,6 @@ from ..target import Target
 from .norm_act import is_norm, NORMS
 
 _MIRROR = "__force_mirroring__"
-_OF_NORM = ("eps", "momentum", "fix_gamma", "use_global_stats", "axis")
 
 
 class _Found(NamedTuple):
@@ -89,15 +88,15 @@ class _NewNodes:
 
     def norm(self, norm: Node, found: _Found) -> Node:
         """The node for a norm that changes so."""
-        inputs, of_norm = self.made.inputs(norm), {n: getattr(norm.attrs, n) for n in _OF_NORM}
+        inputs = self.made.inputs(norm)
         notes = {k: v for k, v in norm.annotations.items() if k != _MIRROR or found.kept}
         if not found.made:
-            attrs = BatchNorm.Attrs(**of_norm)
+            attrs = attrs_from(BatchNorm.Attrs, norm.attrs)
             new = Node(NormLine, attrs, inputs, f"{norm.name}_line", annotations=notes)
         else:
             if is_lined(found.addend):
                 inputs = (*inputs[:5], *self._line(_addend_of(norm).node))
-            own = NormActAttrs(**of_norm, relu=_has_relu(norm), plus=found.addend)
+            own = attrs_from(NormActAttrs, norm.attrs, relu=_has_relu(norm), plus=found.addend)
             new = Node(NormActLine, own, inputs, norm.name, annotations=notes)
         self.made.infer(new)
         self.norms[norm] = new

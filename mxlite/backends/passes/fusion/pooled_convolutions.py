@@ -11,11 +11,11 @@ pass moves it behind both: no kernel has windows of padding alone.
 from __future__ import annotations
 
 from collections.abc import Set
-from dataclasses import fields
 
 from ....graph import Entry, Graph, Node, Rewriter
+from ....graph.attrs import attrs_from
 from ....ops.elementwise.activation import Activation
-from ....ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast, ConvolutionEpilogue
+from ....ops.nn.conv_channels_last import ConvolutionChannelsLast, ConvolutionEpilogue
 from ....ops.nn.pool_channels_last import PoolingChannelsLast
 from ....ops.nn.pooled_convolution import PooledAttrs, PooledConvolution
 from ....ops.norm.norm_act import NormAct
@@ -97,10 +97,10 @@ def _attrs(graph: Graph, pool: Node) -> PooledAttrs | None:
     samples = -(-least * count // whole)
     if 2 * samples > count:
         return None
-    own = {f.name: getattr(conv.attrs, f.name) for f in fields(ChannelsLastAttrs)}
     rank = len(pooled) - 2
-    return PooledAttrs(
-        **own,
+    return attrs_from(
+        PooledAttrs,
+        conv.attrs,
         pool_kernel=made[1:-1] if a.global_pool else a.kernel,
         pool_stride=(1,) * rank if a.global_pool else a.stride,
         pool_pad=(0,) * rank if a.global_pool else a.pad,

@@ -16,23 +16,22 @@ with the same bits: within a channel the norm is monotonic, rising or, if gamma 
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
 from typing import Any, NamedTuple
 
 from ....graph import Entry, Node, Rewriter
+from ....graph.attrs import attrs_by_name, attrs_from
 from ....ops.nn.conv_channels_last import ChannelsLastAttrs, ConvolutionChannelsLast
 from ....ops.nn.image_gradient import ImageGradient, ImageGradientAttrs, ImageSums
 from ....ops.nn.normed_convolution import NormLine
 from ....ops.nn.pool_channels_last import ExtremePoolingChannelsLast, PoolingChannelsLast
 from ....ops.norm.norm import BatchNorm
-from ....ops.norm.norm_act import NormAct, NormActAttrs
-from ....ops.norm.norm_remat import NormRemat
+from ....ops.norm.norm_act import NormAct
 from ...rewrite import graph_pass, Stage, Step
 from ..entries import output, request_of_node
+from ..remat.remat_candidates import is_stage
+from ..remat.remat_rules import normalized
 from ..target import Target
 from .norm_act import is_norm
-
-_STAGE = "__mirror_stage__"
 
 
 class _Found(NamedTuple):
@@ -85,12 +84,16 @@ def _nodes(made: Rewriter, found: _Found) -> list[Node]:
     """
     conv, norm, pool, d_pool, _, d_conv = found
     (data, _), (x, gamma, beta, *moving) = conv.inputs, norm.inputs
-    line = made.add(NormLine, _line(norm), norm.inputs, f"{norm.name}_line")
+    line = made.add(NormLine, attrs_from(BatchNorm.Attrs, norm.attrs), norm.inputs, f"{norm.name}_line")
     mean, var = output(line, "mean"), output(line, "var")
     extreme = made.add(ExtremePoolingChannelsLast, pool.attrs, (x, gamma), pool.name)
     chosen, index = Entry(extreme), Entry(extreme, 1)
-    again = made.add(NormRemat, _again(norm), (chosen, gamma, beta, mean, var), norm.name)
-    sums = made.add(ImageSums, _own(conv), (x, data, mean), f"{conv.name}_sums")
+    again = normalized(norm, chosen, by=line)
+    assert again.op is not None
+    again = made.add(again.op, again.attrs, again.inputs, norm.name)
+    sums = made.add(
+        ImageSums, attrs_from(ChannelsLastAttrs, conv.attrs), (x, data, mean), f"{conv.name}_sums"
+    )
     head = d_pool.named_inputs["d_out"]
     reads = (head, chosen, gamma, beta, mean, var, *moving, index, data, Entry(sums), Entry(sums, 1))
     gradient = made.add(ImageGradient, _attrs(found), reads, d_conv.name)
@@ -128,7 +131,7 @@ def _found(step: Step, pool: Node) -> _Found | None:
         Entry(d_pool): {d_norm},
         d_data: {d_conv},
     }
-    if not readers.stay_inside(alone) or any(n.annotations.get(_STAGE) for n in (conv, norm, pool)):
+    if not readers.stay_inside(alone) or any(map(is_stage, (conv, norm, pool))):
         return None
     return _Found(conv, norm, pool, d_pool, d_norm, d_conv)
 
@@ -145,39 +148,15 @@ def _is_plain(norm: Node) -> bool:
     return not (a.fix_gamma or a.use_global_stats or getattr(a, "slope", 0.0))
 
 
-def _own(conv: Node) -> ChannelsLastAttrs:
-    return ChannelsLastAttrs(**_of_convolution(conv))
-
-
-def _of_convolution(conv: Node) -> dict[str, Any]:
-    return {f.name: getattr(conv.attrs, f.name) for f in fields(ChannelsLastAttrs)}
-
-
-def _line(norm: Node) -> BatchNorm.Attrs:
-    own = {f.name for f in fields(BatchNorm.Attrs)}
-    return BatchNorm.Attrs(**{n: x for n, x in asdict(norm.attrs).items() if n in own})
-
-
-def _again(norm: Node) -> NormActAttrs:
-    """The attributes of the node that recomputes the result of `norm` from its statistics."""
-    a = asdict(norm.attrs)
-    own = {f.name for f in fields(NormActAttrs)}
-    return NormActAttrs(**{n: x for n, x in a.items() if n in own} | {"relu": _rectifies(norm), "plus": ""})
-
-
-def _rectifies(norm: Node) -> bool:
-    return bool(norm.op is NormAct and norm.attrs.relu)
-
-
 def _attrs(found: _Found) -> ImageGradientAttrs:
     a, norm = found.pool.attrs, found.norm.attrs
     return ImageGradientAttrs(
-        **_of_convolution(found.convolution),
+        **attrs_by_name(found.convolution.attrs),
         pool_kernel=a.kernel,
         pool_stride=a.stride,
         pool_pad=a.pad,
         pooling_convention=a.pooling_convention,
         eps=norm.eps,
         momentum=norm.momentum,
-        relu=_rectifies(found.norm),
+        relu=getattr(norm, "relu", False),
     )

@@ -47,7 +47,7 @@ def _is_free(step: Step, reads: Reads, e: Entry, candidate: RematCandidate, chos
     """
     graph = step.graph
     readers = [n for n in reads.readers[e] if n in reads.backward]
-    if not all(_is_chained(graph, e, n) for n in readers):
+    if not all(is_chained(graph, e, n) for n in readers):
         return False
     had = {i for n in readers for i in n.inputs}
     new = 0
@@ -60,6 +60,6 @@ def _is_free(step: Step, reads: Reads, e: Entry, candidate: RematCandidate, chos
     return new <= 1
 
 
-def _is_chained(graph: Graph, e: Entry, reader: Node) -> bool:
+def is_chained(graph: Graph, e: Entry, reader: Node) -> bool:
     """True if `reader` is elementwise and what it makes has the shape of `e`."""
     return is_elementwise(reader.op) and graph.shapes.get(Entry(reader.forward or reader)) == graph.shapes[e]

@@ -13,9 +13,10 @@ recomputed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from ....graph import Entry, Graph, Node
+from ....graph.attrs import attrs_from
 from ....ops.nn.pool_channels_last import ChosenPoolingChannelsLast, PoolingChannelsLast
 from ....ops.norm.norm_act import NormAct, NormActAttrs
 from ....ops.norm.norm_act_line import NormActLine
@@ -61,10 +62,10 @@ def _pooled(graph: Graph, node: Node, has_kernel: Callable[[Request], bool]) -> 
 
 def normalized(norm: Node, data: Entry, by: Node | None = None) -> Node:
     """The node that applies `norm` to `data`, with the statistics that it, or the node `by`, has computed."""
-    attrs = {"relu": False} | asdict(norm.attrs)
+    attrs = attrs_from(NormActAttrs, norm.attrs, relu=getattr(norm.attrs, "relu", False))
     mean, var = (output(by or norm, name) for name in ("mean", "var"))
     inputs = (data, *norm.inputs[1:3], mean, var, *norm.inputs[5:])
-    return replace(renamed(norm), op=NormRemat, attrs=NormActAttrs(**attrs), inputs=inputs)
+    return replace(renamed(norm), op=NormRemat, attrs=attrs, inputs=inputs)
 
 
 def request_like(graph: Graph, node: Node, like: Entry) -> Request:

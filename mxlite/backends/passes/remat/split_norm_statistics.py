@@ -15,7 +15,6 @@ The statistics of a norm must be small next to its data, since those of all norm
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from math import prod
 
@@ -25,8 +24,7 @@ from ....ops.norm.norm_act import NormAct
 from ....ops.norm.norm_act_line import NormActLine
 from ...base import Request
 from ...rewrite import graph_pass, Stage, Step
-from ..entries import output
-from ..fusion.norm_act import statistics_of
+from ..split_norm import split, statistics_request
 from ..target import Target
 from .remat_rules import normalized, request_like
 
@@ -44,53 +42,20 @@ def split_norm_statistics(step: Step, target: Target) -> Step:
     """
     if not step.has_backward:
         return step
-    search = _SplitNormSearch(step, cache(target.has_kernel))
-    found = frozenset(filter(search.can_split, step.forward))
-    return step.substituted(found, _split)
+    has_kernel = cache(target.has_kernel)
+    return step.substituted({n for n in step.forward if _can_split(step, n, has_kernel)}, _split)
 
 
-class _SplitNormSearch:
-    """The search for norms that can be split."""
-
-    def __init__(self, step: Step, has_kernel: Callable[[Request], bool]) -> None:
-        self.graph, self.has_kernel = step.graph, has_kernel
-        self.visible, self.read = step.shown, step.readers.wants
-
-    def can_split(self, node: Node) -> bool:
-        """True if `node` is a norm whose result may be recomputed from small statistics."""
-        if node.op not in _NORMS or node.absent or node.attrs.use_global_stats:
-            return False
-        y = Entry(node)
-        if y in self.visible or not self.read(y) or not self._is_long(node):
-            return False
-        requests = (
-            self._statistics_request(node),
-            request_like(self.graph, normalized(node, node.inputs[0]), y),
-        )
-        return all(map(self.has_kernel, requests))
-
-    def _is_long(self, node: Node) -> bool:
-        shape = self.graph.shapes[Entry(node)]
-        return prod(shape) >= LEAST_COUNT * shape[node.attrs.axis] > 0
-
-    def _statistics_request(self, node: Node) -> Request:
-        """The request for a kernel that computes the outputs of `node` that are read, besides the result."""
-        graph, new = self.graph, statistics_of(node)
-        read = {n for n in ("factor", "shift") if n in node.output_names and self.read(output(node, n))}
-        found = request_like(graph, new, node.inputs[0])
-        channel = graph.shapes[output(node, "mean")]
-        used = frozenset((*new.input_names, "mean", "var", *read))
-        return replace(found, outputs=(channel,) * len(new.output_names), used=used)
+def _can_split(step: Step, node: Node, has_kernel: Callable[[Request], bool]) -> bool:
+    """True if `node` is a norm whose result may be recomputed from small statistics."""
+    if node.op not in _NORMS or node.absent or node.attrs.use_global_stats:
+        return False
+    y, shape = Entry(node), step.graph.shapes[Entry(node)]
+    if y in step.shown or y not in step.read or not prod(shape) >= LEAST_COUNT * shape[node.attrs.axis] > 0:
+        return False
+    again = request_like(step.graph, normalized(node, node.inputs[0]), y)
+    return has_kernel(statistics_request(step, node)) and has_kernel(again)
 
 
 def _split(made: Rewriter, norm: Node) -> None:
-    """Add the statistics of `norm`, and its result."""
-    now = replace(norm, inputs=made.inputs(norm))
-    first = statistics_of(now)
-    again = normalized(now, now.inputs[0], by=first)
-    new = made.node_of[norm] = replace(again, name=norm.name, annotations=norm.annotations)
-    made.order += [first, new]
-    for name in first.output_names:  # the norm may lack two of them
-        made.put(output(norm, "mean"), output(first, name))
-    for i, name in enumerate(norm.output_names):
-        made.put(Entry(norm, i), output(first if name in first.output_names else new, name))
+    split(made, norm, lambda now, first: normalized(now, now.inputs[0], by=first))
