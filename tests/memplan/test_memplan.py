@@ -26,7 +26,7 @@ from mxlite.memplan import (
     Task,
     Value,
 )
-from mxlite.memplan.placement.arena import greedy_by_size, greedy_by_time, lowest_offset_first
+from mxlite.memplan.placement.arena import greedy_by_size, lowest_offset_first
 from mxlite.memplan.remat.split import by_bytes, cheap
 from tests.memplan.problems import chain, random_problem, residual
 
@@ -199,9 +199,7 @@ def test_a_recomputed_task_never_reads_an_updated_weight():
 # -- placing -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "how", [greedy_by_size, greedy_by_time, lambda r: lowest_offset_first(r, "area"), place]
-)
+@pytest.mark.parametrize("how", [greedy_by_size, lambda r: lowest_offset_first(r, "area"), place])
 def test_placements_never_overlap(how):
     rng = np.random.default_rng(3)
     for _ in range(60):

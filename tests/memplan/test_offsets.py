@@ -340,7 +340,7 @@ def test_what_does_not_fit_behind_the_fullest_is_searched_with_them(joined, monk
     with monkeypatch.context() as patch:
         patch.setattr(arena, "GROWN", 1)
         assert place(joined).nbytes > bound_of(joined)
-    grown = joined, bound_of(joined), arena.greedy_by_size(joined), arena.GROWN, fullest.MORE_WORK
+    grown = joined, bound_of(joined), arena.greedy_by_size(joined)
     assert arena._fullest_exactly(*grown) == placed
     request.getfixturevalue("interpreted")
     assert arena._fullest_exactly(*grown) == placed
@@ -357,9 +357,18 @@ def test_the_search_of_parts_ends_with_its_work(joined, monkeypatch):
         search.left = min(search.left, 20_000)
     assert search.is_over and 1 < asked < 20
     assert all(a > b for a, b in pairwise(left))
-    for name in ("PART_WORK", "MORE_WORK"):
-        monkeypatch.setattr(arena, name, 0)
+    monkeypatch.setattr(arena, "PART_WORK", 0)
     assert place(joined).nbytes > bound_of(joined)
+
+
+def test_all_offsets_are_searched_where_orders_would_take_too_long(joined, monkeypatch):
+    """The quadratic orders are for few ranges; the search of all offsets has a limit of its own."""
+    monkeypatch.setattr(arena, "MANY", 0)
+    monkeypatch.setattr(arena, "_fullest_exactly", lambda ranges, bound, best: best)
+    monkeypatch.setattr(arena, "lowest_offset_first", None)
+    placed = place(joined)
+    judge(joined, placed.offsets, placed.nbytes)
+    assert placed.nbytes < min(arena.greedy_by_fullness(joined).nbytes, arena.greedy_by_size(joined).nbytes)
 
 
 def test_sections_are_the_steps_at_which_the_most_live_together():
@@ -425,7 +434,6 @@ def test_a_long_training_schedule_reaches_its_bound_at_the_first_try(monkeypatch
         stage = 2 ** (4 * i // len(problem.values))
         values.append(replace(v, nbytes=v.nbytes // stage // (1 if v.nbytes == 64_000 else share[i])))
     problem = replace(problem, values=tuple(values))
-    monkeypatch.setattr(arena, "greedy_by_time", None)
     monkeypatch.setattr(arena, "greedy_by_size", None)
     for stride in (1, 9):
         plan = make_plan(problem, partial(find_cuts(problem), stride, 1.0))

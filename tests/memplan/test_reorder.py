@@ -290,6 +290,7 @@ def test_the_arena_of_a_network_is_its_lower_bound(name):
 def test_what_lies_too_high_is_placed_first_in_the_next_round(monkeypatch):
     """One small part is searched; the first round behind it does not reach the bound, a later one does."""
     monkeypatch.setattr(fullest, "FIRST", 12)
+    monkeypatch.setattr(arena, "GROWN", 1)
     monkeypatch.setattr(arena, "fullest_parts", lambda *given: islice(fullest.fullest_parts(*given), 1))
     for seed in (36, 44, 86, 96, 98, 110):
         rng = np.random.default_rng(seed)
@@ -299,12 +300,12 @@ def test_what_lies_too_high_is_placed_first_in_the_next_round(monkeypatch):
             width = int(rng.integers(1, 40) if rng.random() < 0.5 else rng.integers(1, 4))
             ranges.append(LiveRange((), start, start + width, 64 * int(rng.choice([1, 2, 4, 16, 64]))))
         bound = most_live(*zip(*((r.start, r.stop, r.nbytes) for r in ranges), strict=True))
-        tried = (arena.greedy_by_fullness, arena.greedy_by_size, arena.greedy_by_time)
+        tried = (arena.greedy_by_fullness, arena.greedy_by_size)
         best = min((place(ranges) for place in tried), key=lambda p: p.nbytes)
         monkeypatch.setattr(arena, "ROUNDS", 1)
-        assert arena._fullest_exactly(ranges, bound, best, 1, fullest.PART_WORK).nbytes > bound
+        assert arena._fullest_exactly(ranges, bound, best).nbytes > bound
         monkeypatch.setattr(arena, "ROUNDS", 3)
-        found = arena._fullest_exactly(ranges, bound, best, 1, fullest.PART_WORK)
+        found = arena._fullest_exactly(ranges, bound, best)
         for (a, p), (b, q) in combinations(zip(ranges, found.offsets, strict=True), 2):
             if a.start < b.stop and b.start < a.stop:
                 assert p + a.nbytes <= q or q + b.nbytes <= p

@@ -28,7 +28,7 @@ from mxlite.memplan import (
     Task,
     Value,
 )
-from mxlite.memplan.placement.arena import greedy_by_size, greedy_by_time, lowest_offset_first
+from mxlite.memplan.placement.arena import greedy_by_size, lowest_offset_first
 from mxlite.memplan.remat import search as search_module
 from mxlite.memplan.remat.search import frontier_of
 from mxlite.memplan.remat.split import by_bytes, cheap
@@ -264,7 +264,7 @@ def test_the_last_stretch_of_a_recursion_is_not_dropped():
 
 def test_ranges_that_only_touch_share_their_bytes():
     ranges = [LiveRange((0,), 0, 2, 640), LiveRange((1,), 2, 4, 640), LiveRange((2,), 1, 3, 64)]
-    for how in (greedy_by_size, greedy_by_time, place):
+    for how in (greedy_by_size, place):
         assert how(ranges).nbytes == 704
         assert how(ranges[:2]).offsets == (0, 0)
 
@@ -275,7 +275,7 @@ def test_a_gap_of_exactly_the_size_is_used():
         LiveRange((0,), 0, 9, 64), LiveRange((1,), 0, 3, 64), LiveRange((2,), 0, 9, 64),
         LiveRange((3,), 4, 6, 64),
     ]  # fmt: skip
-    assert greedy_by_time(ranges).nbytes == 192
+    assert greedy_by_size(ranges).nbytes == 192
 
 
 def test_place_is_the_best_of_its_heuristics_and_better_than_the_first_alone():
@@ -287,7 +287,7 @@ def test_place_is_the_best_of_its_heuristics_and_better_than_the_first_alone():
             a = int(rng.integers(0, 20))
             ranges.append(LiveRange((i,), a, a + int(rng.integers(1, 9)), 64 * int(rng.integers(1, 9))))
         found, first = place(ranges).nbytes, greedy_by_size(ranges).nbytes
-        assert found <= min(first, greedy_by_time(ranges).nbytes, lowest_offset_first(ranges, "area").nbytes)
+        assert found <= min(first, lowest_offset_first(ranges, "area").nbytes)
         better += found < first
     assert better > 5
 

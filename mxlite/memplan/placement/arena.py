@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from heapq import heappop, heappush
@@ -13,7 +13,7 @@ import numpy as np
 from ..files.findings import found
 from ..problem import padded
 from .exact import tighten
-from .fullest import fullest_parts, MORE_WORK, PART_WORK, PartSearch
+from .fullest import fullest_parts, PART_WORK, PartSearch
 from .gaps import lowest_gaps
 from .liveness import LiveRange, most_live
 
@@ -26,10 +26,7 @@ class Placement:
     nbytes: int
 
 
-Order = Callable[[np.ndarray, np.ndarray, np.ndarray], "np.ndarray"]
-
-
-MANY = 4000  # above this number of ranges only fast heuristics are tried
+MANY = 4000  # ranges of a lowest-offset-first order at most: it is quadratic
 WORK = 40_000  # of the search, in placements times neighbours: well below a second
 
 
@@ -42,10 +39,8 @@ def place(ranges: Sequence[LiveRange], lower_bound: int = 0) -> Placement:
     """
     lower_bound = lower_bound or _most_live(ranges)
     best = greedy_by_fullness(ranges)
-    for heuristic in (greedy_by_size, greedy_by_time):
-        if best.nbytes <= lower_bound:
-            return best
-        best = min(best, heuristic(ranges), key=lambda p: p.nbytes)
+    if best.nbytes > lower_bound:
+        best = min(best, greedy_by_size(ranges), key=lambda p: p.nbytes)
     if best.nbytes <= lower_bound:
         return best
     start, stop, nbytes = columns = _columns(ranges)
@@ -84,18 +79,8 @@ def _are_apart(start: np.ndarray, stop: np.ndarray, nbytes: np.ndarray, offsets:
 
 def _searched(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
     """The better of `best` and the results of the slower methods."""
-    if best.nbytes > lower_bound:
-        best = _fullest_exactly(ranges, lower_bound, best, 1, PART_WORK)
-    if len(ranges) <= MANY:
-        best = _otherwise(ranges, lower_bound, best)
-    if best.nbytes > lower_bound:
-        best = _fullest_exactly(ranges, lower_bound, best, GROWN, MORE_WORK)
-    return best
-
-
-def _otherwise(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
-    """The best of `best`, six orders and a short search among all offsets."""
-    for key in KEYS:
+    best = _fullest_exactly(ranges, lower_bound, best)
+    for key in KEYS if len(ranges) <= MANY else ():
         if best.nbytes <= lower_bound:
             return best
         best = min(best, lowest_offset_first(ranges, key), key=lambda p: p.nbytes)
@@ -143,32 +128,21 @@ def greedy_by_size(ranges: Sequence[LiveRange]) -> Placement:
     )
 
 
-def greedy_by_time(ranges: Sequence[LiveRange]) -> Placement:
-    """Greedy placement by start: earliest range first, among equals the larger; each at the lowest offset
-    where it fits.
-    """
-    return _first_gap(
-        ranges, sorted(range(len(ranges)), key=lambda i: (ranges[i].start, -ranges[i].nbytes, i))
-    )
-
-
 ROUNDS = 3  # of promotion, for each part that was searched
-GROWN = 12  # times that a part is searched where nothing else has helped
+GROWN = 12  # times that a part is searched
 
 
-def _fullest_exactly(
-    ranges: Sequence[LiveRange], lower_bound: int, best: Placement, times: int, work: int
-) -> Placement:
+def _fullest_exactly(ranges: Sequence[LiveRange], lower_bound: int, best: Placement) -> Placement:
     """The best of `best` and of orders that begin with the fullest ranges, stacked by the exact search.
 
-    Each part is searched up to `times` times, each time joined by the ranges that did not fit after it.
+    Each part is searched up to GROWN times, each time joined by the ranges that did not fit after it.
     """
     start, stop, size = _columns(ranges)
     fullness = _fullest(start, stop, size)
     every = np.lexsort((start, -size, -fullness))
-    search = PartSearch(start, stop, size, lower_bound, work)
+    search = PartSearch(start, stop, size, lower_bound, PART_WORK)
     for part in fullest_parts(start, stop, size, fullness):
-        for _ in range(times):
+        for _ in range(GROWN):
             order = search.stacked(part)
             if order is None:
                 break

@@ -13,8 +13,8 @@ those that see the most live bytes at one of their steps:
 
 That is a small problem, whatever the length of the schedule. Its ranges then are the first to be given the
 lowest gap, from the bottom up, so none lies higher than the search has put it: what lay below it came before
-it and lies no higher either. If the other ranges do not fit, a larger part is searched. If that does not help
-either, those that did not fit join the part, which is searched once more, and so on.
+it and lies no higher either. If the other ranges do not fit, those that did not join the part, which is
+searched once more, and so on; then a larger part is searched.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from .liveness import LiveRange
 FIRST = 48  # ranges in the first part, besides those below; each next part may have half as many more
 EACH = 100  # placements of a search for each of its ranges
 PART_WORK = 44_000_000  # of all searches: less than half a second
-MORE_WORK = 30_000_000  # where nothing else has helped: a third of a second
 FILL = 60  # work of placing all ranges after one part, for each of them
 
 
