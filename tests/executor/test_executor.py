@@ -64,7 +64,7 @@ def test_whatever_runs_again_and_when_gives_the_same_bits():
             bits = rng.random((problem.num_forward, holds.stages)) < share
             spans = np.array([(u, j, j, held) for u, row in enumerate(bits) for j, held in enumerate(row)])
             everything = holds.of([Runs(((),) * problem.num_forward)])
-            state = holds.edited(everything, np.array([0]), np.array([0, len(spans)]), spans)
+            state = holds.edited(everything, np.array([0, len(spans)]), spans)
             plan = make_plan(problem, holds.runs(state, 0))
             exe, seen = train(net, shapes, plan=plan)
             assert equal(seen, wanted) and exe.memory_plan.schedule == plan.schedule

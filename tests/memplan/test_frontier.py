@@ -201,7 +201,7 @@ def test_recursion_needs_a_logarithm_of_the_bytes():
 def test_recursion_is_as_its_table_says():
     problem = chain(48)
     chain_, evaluator = programme(problem, 8), Evaluator(problem)
-    deep = Deep(chain_, 0.4 * float(chain_.tail[0]), range(chain_.blocks.num + 1))
+    deep = Deep(chain_, 0.4 * float(chain_.tail[0]), range(chain_.blocks.num + 1), 64)
     depths = set()
     last = None
     for share in (1.0, 0.8, 0.6, 0.5, 0.4, 0.3):

@@ -39,7 +39,7 @@ def states(problem: Problem, rng: np.random.Generator, number: int) -> tuple[Hol
         bits = rng.random((problem.num_forward, holds.stages)) < share
         spans += [(u, j, j, int(bits[u, j])) for u in range(len(bits)) for j in range(holds.stages)]
         first.append(len(spans))
-    return holds, holds.edited(everything, np.zeros(number, np.int64), np.array(first), np.array(spans))
+    return holds, holds.edited(everything, np.array(first), np.array(spans))
 
 
 def same(a: Held, b: Held) -> bool:
@@ -115,7 +115,7 @@ def test_a_change_of_one_task_settles_as_all_would(way):
             changes = holds.changes(some[i : i + 1])
             assert len(changes) > 0
             assert (changes.spans[changes.first[:-1], 0] == changes.ways[:, 0]).all()
-            new = holds.edited(some, np.full(len(changes), i), changes.first, changes.spans)
+            new = holds.edited(some[i : i + 1], changes.first, changes.spans)
             again = holds.of([holds.runs(new, k) for k in range(len(new))])
             assert same(again, new)
             holds.settle(again)
@@ -130,10 +130,10 @@ def test_a_result_is_kept_until_it_is_read_then_made_again(way):
     changes = holds.changes(everything)
     first = [way for way in changes.ways.tolist() if way[0] == 0]
     assert len(first) == 1 and first[0][2] == 0
-    dropped = holds.edited(everything, np.array([0]), changes.first[:2], changes.spans)
+    dropped = holds.edited(everything, changes.first[:2], changes.spans)
     assert holds.runs(dropped, 0).stages == ((first[0][1],), (), (), ())
     back = holds.changes(dropped)
-    restored = holds.edited(dropped, np.array([0]), back.first[:2], back.spans)
+    restored = holds.edited(dropped, back.first[:2], back.spans)
     assert same(restored, everything)
 
 

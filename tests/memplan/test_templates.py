@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -38,11 +37,6 @@ def judged(plan: MemoryPlan, problem: Problem) -> MemoryPlan:
     check(plan, plan.predecessors)
     assert plan.placed_bytes >= plan.max_live_bytes
     return plan
-
-
-@pytest.fixture(autouse=True)
-def short_searches(monkeypatch):
-    monkeypatch.setattr(sys.modules["mxlite.memplan.remat.frontier"], "enumerate_all", lambda *_: True)
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from .chain import Chain, FAR
 
-PLACES = 64  # cuts between which the recursion chooses, at most
-INNER = 16  # and within what lies between two of those
+INNER = 16  # cuts between which the recursion chooses within what lies between two places, at most
 LEVELS = 160  # of slack
 
 
@@ -54,10 +53,11 @@ class Deep:
         chain: Chain,
         limit: float,
         among: Sequence[int],
-        places: int = PLACES,
+        places: int,
         known: dict[bytes, np.ndarray] | None = None,
     ) -> None:
-        """Solve between cuts of `among`, whose first and last are the ends, then between all within those.
+        """Solve between at most `places` cuts of `among`, whose first and last are the ends, then between all
+        within those.
 
         `known` are tables found before: a network's blocks repeat.
         """

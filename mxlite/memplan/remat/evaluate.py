@@ -14,7 +14,6 @@ from .profiles import Profiles
 from .schedule import Choice, make_schedule, Runs, without_copies
 from .transfer import costs
 
-MOST_COPIES = 4  # runs of one task in candidates that are costed together
 NEVER = 1 << 62  # bytes of a candidate that is not examined
 ADDED = 1 << 20  # numbers that are summed at once, about
 
@@ -69,8 +68,8 @@ class Evaluator:
 
         Bytes are (candidates, stages): each forward task is a stage, and each backward task with all that is
         recomputed for it, and with the updates after the one before. A row that only `one` can cost has all
-        its bytes in the first stage, and none in the others. Without `others` such rows and those of counts
-        above MOST_COPIES are not costed: their bytes are NEVER.
+        its bytes in the first stage, and none in the others. Without `others` such rows are not costed: their
+        bytes are NEVER.
         """
         stages = self.profiles.num_forward + self.profiles.never if self.runs_by_stage else 1
         live = np.zeros((len(counts), stages), np.int64)
@@ -79,7 +78,7 @@ class Evaluator:
         if self.runs_by_stage:
             highest = counts.max(axis=1, initial=0)
             flat = counts.min(axis=1, initial=0) >= 0
-            rows = np.flatnonzero(flat & (others | (highest <= MOST_COPIES)))
+            rows = np.flatnonzero(flat)
             found = self._stepwise.of_counts(np.where(self.profiles.droppable, counts[rows], 0))
             live[rows], num, late = found
             seconds[rows], alone[rows] = self._seconds(num), late & (highest[rows] > 1)

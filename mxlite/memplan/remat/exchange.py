@@ -55,13 +55,12 @@ def exchange(pool: CandidatePool, limit: int) -> None:
 def _around(pool: CandidatePool, point: Point, more: int) -> None:
     """Cost the single changes of a point, and sets of them for its bytes and for `more` bytes."""
     method = point.method if point.method.endswith("exchanged") else f"{point.method}, exchanged"
-    holds, state = pool.holds, pool.states([point])
-    changes = holds.changes(state)
+    state = pool.states([point])
+    changes = pool.holds.changes(state)
     if not len(changes):  # a network so small that nothing can be dropped
         return
     first = np.concatenate([[0], changes.first])  # the point itself, then each change
-    states = holds.edited(state, np.zeros(len(first) - 1, np.int64), first, changes.spans)
-    live, seconds = pool.held(method, states)
+    live, seconds = pool.changed(method, state, first, changes.spans)
     at = changes.ways[:, 0]
     change, price = live[1:] - live[0], seconds[1:] - seconds[0]
     sets = [_sets(live[0] - b, change, price, at) for b in dict.fromkeys((point.live_bytes, more))]
@@ -69,7 +68,7 @@ def _around(pool: CandidatePool, point: Point, more: int) -> None:
     once = {row.tobytes(): i for i, row in enumerate(np.packbits(both, axis=1))}
     chosen = both[[once[key] for key in sorted(once)]]
     if len(chosen):
-        pool.held(method, holds.edited(state, np.zeros(len(chosen), np.int64), *changes.sets(chosen)))
+        pool.changed(method, state, *changes.sets(chosen))
 
 
 def _sets(over: np.ndarray, change: np.ndarray, price: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from .blocks import Blocks
 from .chain import Chain, counts_of, filled, Table
 from .deep import Deep
 from .exchange import exchange
-from .improve import enumerate_all, improve
+from .improve import improve
 from .pool import CandidatePool, Point
 from .squeeze import squeeze
 
@@ -162,16 +162,14 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     # Recomputation only adds values, so it is useless where values share no bytes, or forward is all.
     if strategy == "sharing" and 0 < n < len(problem.tasks) and pool.points[0].live_bytes:
         cuts = split.find_cuts(problem)
-        blocks = Blocks(split.thinned(cuts, MOST))
-        droppable = np.array(blocks.droppable)
         _schemes(pool, cuts)
-        coarse = Chain(blocks)
+        coarse = Chain(Blocks(split.thinned(cuts, MOST)))
         fine = Chain(Blocks(split.thinned(split.find_cuts(problem, WIDEST), FINEST)))
         _stretches(pool, coarse)
         if fine.blocks.num <= FINE and fine.blocks.begin != coarse.blocks.begin:
             _stretches(pool, fine)
         _levels(pool, cuts, fine)
-        _search_counts(pool, droppable, np.array(cuts.order, np.int64))
+        _search_counts(pool, np.array(cuts.order, np.int64))
         counted = list(pool.points)
         _search_runs(pool)
         if problem.host is not None:
@@ -179,13 +177,10 @@ def frontier(problem: Problem, strategy: str = "sharing") -> Frontier:
     return Frontier(whole, strategy, tuple(pool.points))
 
 
-def _search_counts(pool: CandidatePool, droppable: np.ndarray, places: np.ndarray) -> None:
+def _search_counts(pool: CandidatePool, places: np.ndarray) -> None:
     """Search mirror counts around those of the current points."""
     number = len(pool.problem.tasks)
-    limit = min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number)
-    if enumerate_all(pool, droppable, limit) > 1:
-        return  # higher counts are not worth a search
-    improve(pool, places, limit)
+    improve(pool, places, min(SMALL_VISITS * number**2, VISITS + MORE_VISITS * number))
     low, high = MOST_COUNTED
     anneal_counts(pool, places, min(COUNTED * number**2, max(low, min(high, MORE_COUNTED * number))))
 

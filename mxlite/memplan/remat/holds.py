@@ -230,12 +230,14 @@ class Holds:
         self.code["listed"](num.size, self.words, self.tables[2], runs, stage)
         return num, stage[:total]
 
-    def edited(self, states: Held, origin: Array, first: Array, spans: Array) -> Held:
-        """New states: state origin[k] changed by the rows of `spans` from first[k] to first[k + 1]."""
-        count = len(origin)
+    def edited(self, state: Held, first: Array, spans: Array) -> Held:
+        """New states: number k is the first of `state` changed by the rows of `spans` from first[k] to
+        first[k + 1].
+        """
+        count = len(first) - 1
         new = Held(*(np.zeros((count, self.size), self.kind) for _ in range(2)))
         self.code["edited"](
-            *self.tables, *self.scratch, count, *_flat(states), origin, first, _some(spans), *_flat(new)
+            *self.tables, *self.scratch, count, *_flat(state), first, _some(spans), *_flat(new)
         )
         return new
 

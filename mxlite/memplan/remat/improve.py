@@ -2,8 +2,7 @@
 
 A move changes the count of one forward task. From a point all moves are costed together, or the most
 promising ones if there are many tasks; whatever beats a point of the frontier takes its place, and is itself
-a start of moves later. Few tasks are enumerated outright. The effort is a number of tasks visited, so it is
-the same on every machine.
+a start of moves later. The effort is a number of tasks visited, so it is the same on every machine.
 """
 
 from __future__ import annotations
@@ -14,25 +13,6 @@ from .pool import CandidatePool, DEEP
 
 AT_ONCE = 256  # candidates to be costed together, about
 MOVES = 1024  # tasks, at most, that a point is moved on from
-TWICE, THRICE = 1 << 16, 3**8  # candidates, at most, where tasks run up to twice, and up to three times
-
-
-def enumerate_all(pool: CandidatePool, droppable: np.ndarray, limit: int) -> int:
-    """Cost every choice of counts up to 2, or up to 1, if there are few and that is within `limit` visits.
-
-    Returns the highest count up to which every choice was costed.
-    """
-    places = np.flatnonzero(droppable)
-    for choices, most in ((3, THRICE), (2, TWICE)):
-        number = choices ** min(len(places), 20)
-        if number <= most and (number <= THRICE or number * len(pool.problem.tasks) <= limit):
-            for at in range(0, number, 4096):
-                code = np.arange(at, min(at + 4096, number))
-                rows = np.zeros((len(code), len(droppable)), np.int64)
-                rows[:, places] = code[:, None] // choices ** np.arange(len(places)) % choices
-                pool.add("enumerated", rows)
-            return choices - 1
-    return 0
 
 
 def improve(pool: CandidatePool, places: np.ndarray, limit: int) -> None:

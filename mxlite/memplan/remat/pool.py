@@ -126,7 +126,7 @@ class CandidatePool:
         count = len(first) - 1
         each = max(1, TOGETHER // self.holds.nbytes)
         parts = [
-            self.held(method, self.holds.edited(state, np.zeros(len(some) - 1, np.int64), some, spans))
+            self.held(method, self.holds.edited(state, some, spans))
             for at in range(0, count, each)
             for some in [first[at : at + each + 1]]
         ]

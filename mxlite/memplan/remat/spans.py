@@ -311,17 +311,17 @@ def change(
 
 
 def edited(
-    t: Tables, p: Places, own: Ints, z: Scratch, events: Ints, count: int, source: States, origin: Ints,
-    span_first: Ints, spans: Ints, target: States,
+    t: Tables, p: Places, own: Ints, z: Scratch, events: Ints, count: int, source: States, span_first: Ints,
+    spans: Ints, target: States,
 ) -> int:  # fmt: skip
-    """Fill the states of `target`: state c is state origin[c] of `source`, changed by the spans from
-    span_first[c] on.
+    """Fill the states of `target`: state c is the first of `source`, changed by the spans from span_first[c]
+    on.
     """
     size = t.number * t.words
     c = 0
     while c < count:
-        copy(size, source.held, origin[c] * size, target.held, c * size)
-        copy(size, source.runs, origin[c] * size, target.runs, c * size)
+        copy(size, source.held, 0, target.held, c * size)
+        copy(size, source.runs, 0, target.runs, c * size)
         apply(
             t,
             p,

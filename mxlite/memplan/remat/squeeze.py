@@ -84,7 +84,7 @@ class _Around(NamedTuple):
     def spot(self, pool: CandidatePool, k: int) -> _Spot:
         """The schedule after change k."""
         some = self.changes.first[k : k + 2]
-        made = pool.holds.edited(self.state, np.zeros(1, np.int64), some, self.changes.spans)
+        made = pool.holds.edited(self.state, some, self.changes.spans)
         return _Spot(made, self.live[k : k + 1], float(self.seconds[k]))
 
 

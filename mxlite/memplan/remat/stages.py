@@ -66,7 +66,7 @@ class Stages:
         free = profiles.droppable.tolist()
         self.free = _set(u for u in range(n) if free[u])
         self.reads = [_set(problem.reads[u]) for u in range(n)]
-        self.readers = [[u for u in range(n) if free[u] and self.reads[u] >> x & 1] for x in range(n)]
+        self.readers = profiles.readers
         self.reader_sets = [_set(row) for row in self.readers]
         longest = max((t.seconds for t in tasks[:n]), default=0.0) or 1.0
         self.unit = longest / SCALE
