@@ -57,8 +57,7 @@ def _is_loaded() -> bool:
 # A thread that waits for the others of its team spins for a while before it sleeps. That is right while
 # each of them has a core to itself. Where a core is shared with another process, its thread has to wait for
 # it again and again, and the spins of the others are lost: DenseNet-121 beside two busy processes on two
-# cores was seen to take 0.5 s a step and up to 11 s, and 0.2 s with threads that sleep almost at once. On an
-# idle machine these take 1.8 times as long as threads that spin.
+# cores was seen to take 0.5 s a step and up to 11 s, and 0.2 s with threads that sleep almost at once.
 #
 # The time that a thread waited for a core although it could have run tells the two apart, however long it
 # spins, and Linux counts it for each thread (`run_delay`, Documentation/scheduler/sched-stats.rst). For the
